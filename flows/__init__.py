@@ -1,0 +1,1 @@
+"""When the pipeline runs: Prefect flows over the stages."""

@@ -1,0 +1,1 @@
+"""UCI engines: processes, cached searches, mistakes, matches."""

@@ -1,0 +1,1 @@
+"""Elo, substantiation, verdicts."""

@@ -1,0 +1,1 @@
+"""The rules of the games Queen knows, behind one small protocol."""

@@ -1,0 +1,1 @@
+"""Chess: positions, notation, facts and game files."""

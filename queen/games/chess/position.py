@@ -1,0 +1,101 @@
+"""A chess position with the moves that led to it, and its identity."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import chess
+
+from queen.errors import QueenError
+
+
+class PositionError(QueenError):
+    """A FEN or a move list that is not a legal chess position."""
+
+
+def identity(board: chess.Board) -> str:
+    """What makes two positions the same: board, side, castling, capturable en passant.
+
+    Clocks are left out. Source: METHOD section 2.
+    """
+    return board.epd(en_passant="legal")
+
+
+@dataclass(frozen=True)
+class Position:
+    """A position as networks and searches need it: a start FEN and the moves since.
+
+    Attributes:
+        start: FEN at which the known history begins.
+        moves: UCI moves played from there, oldest first.
+    """
+
+    start: str
+    moves: tuple[str, ...] = ()
+
+    @classmethod
+    def from_fen(cls, fen: str) -> Position:
+        """A position without known history. Raises PositionError on an illegal FEN."""
+        return cls(_checked_board(fen).fen())
+
+    @classmethod
+    def from_text(cls, start: str, moves: str) -> Position:
+        """From the two columns of a table: a FEN and space-joined UCI moves."""
+        return cls(start, tuple(moves.split()))
+
+    def board(self) -> chess.Board:
+        """A fresh board with its move stack. Raises PositionError naming the bad move."""
+        board = _checked_board(self.start)
+        for ply, uci in enumerate(self.moves):
+            try:
+                board.push(board.parse_uci(uci))
+            except ValueError as error:
+                raise PositionError(
+                    f"move {uci!r} at ply {ply} is not legal",
+                    where=board.fen(),
+                    remedy="check the record's moves against its start FEN",
+                ) from error
+        return board
+
+    @cached_property
+    def fen(self) -> str:
+        """The FEN with clocks; en passant only if a capture is legal."""
+        return self.board().fen(en_passant="legal")
+
+    @cached_property
+    def key(self) -> str:
+        """The position's identity (see `identity`)."""
+        return identity(self.board())
+
+    @property
+    def white_to_move(self) -> bool:
+        return self.fen.split()[1] == "w"
+
+    def child(self, uci: str) -> Position:
+        """The position after one more move (legality is checked by `board`)."""
+        return Position(self.start, (*self.moves, uci))
+
+    def descend(self, line: tuple[str, ...]) -> Iterator[Position]:
+        """The positions after each move of a line."""
+        here = self
+        for uci in line:
+            here = here.child(uci)
+            yield here
+
+
+def _checked_board(fen: str) -> chess.Board:
+    try:
+        board = chess.Board(fen)
+    except ValueError as error:
+        raise PositionError(
+            f"not a FEN: {error}", where=repr(fen), remedy="give the six fields of a FEN"
+        ) from error
+    if not board.is_valid():
+        raise PositionError(
+            f"not a legal position: {board.status()!r}",
+            where=fen,
+            remedy="correct the FEN; each side needs one king and the waiting side no check",
+        )
+    return board

@@ -1,0 +1,1 @@
+"""Explanations as data and as text: grammar, questions, teachers, consolidators."""

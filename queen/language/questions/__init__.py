@@ -1,0 +1,1 @@
+"""The question bank of the curriculum."""

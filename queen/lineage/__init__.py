@@ -1,0 +1,1 @@
+"""Artifacts, records, rounds, verdicts, MLflow and DVC."""

@@ -1,0 +1,1 @@
+"""Networks: the Lc0 experts, the bridge, and the bridged decoder."""

@@ -1,0 +1,1 @@
+"""Lc0 network files and their forward pass."""

@@ -1,0 +1,1 @@
+"""Explanation trees and their recursion."""

@@ -1,0 +1,1 @@
+"""What the pipeline does: one module per stage, and the runner."""
