@@ -1,0 +1,184 @@
+"""What a stage is: three plain functions and a description of what flows in and out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from queen.engines.cache import SearchCache
+from queen.engines.pool import Analyser, EngineSettings
+from queen.lineage.artifact import Artifact, Draft
+from queen.lineage.state import State
+from stages.settings import build
+
+P = TypeVar("P")
+ROWS = "rows.parquet"
+
+
+@dataclass(frozen=True)
+class Shard:
+    """A piece of a stage's work.
+
+    Attributes:
+        id: name within the stage, for logs.
+        spec: JSON values that say which piece it is; part of the shard's key.
+    """
+
+    id: str
+    spec: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What this machine may use; never part of a key or a record."""
+
+    workers: int = 2
+    threads: int = 2
+    cache_mb: int = 1024
+
+
+@dataclass(frozen=True)
+class EngineParams:
+    """The engine that searches.
+
+    Attributes:
+        command: path or name, or `auto`.
+        hash_mb: transposition table; small, since it is cleared for each position.
+        timeout_s: after so long a search counts as hung.
+        options: further UCI options.
+        classical: engine that prints the classical table, or `auto`.
+    """
+
+    command: str = "auto"
+    hash_mb: int = 4
+    timeout_s: float = 60.0
+    options: Mapping[str, str | int] = field(default_factory=dict)
+    classical: str = "auto"
+
+
+class Sink(Protocol):
+    """Where figures of a running stage go."""
+
+    def __call__(self, step: int, figures: Mapping[str, float]) -> None: ...
+
+
+class Progress(Protocol):
+    """Shows how far a piece of work is."""
+
+    def __call__(self, done: int, total: int, note: str = "") -> None: ...
+
+
+@dataclass
+class Job(Generic[P]):
+    """Everything a stage's functions may use.
+
+    Attributes:
+        stage: stage name; `key` is the round or model it runs for, None for a plain stage.
+        params: the stage's own params.
+        seed: seed of the run or round.
+        inputs: complete artifacts by role.
+        scratch: gives a folder for resumable work of one shard.
+    """
+
+    stage: str
+    key: str | None
+    params: P
+    seed: int
+    inputs: Mapping[str, Artifact]
+    project: Path
+    state: State
+    machine: Machine
+    engine: EngineParams
+    identities: Mapping[str, Any]
+    sink: Sink
+    progress: Progress
+    shard_key: str = ""
+
+    def scratch(self) -> Path:
+        """A folder that outlives a kill, for this shard alone."""
+        folder = self.state.scratch / self.stage / self.shard_key
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def searches(self) -> SearchCache:
+        """The engine cache, with what this shard uses recorded under its key."""
+        return SearchCache(self.state.searches)
+
+    def analyser(self, cache: SearchCache | None) -> Analyser:
+        """The searching engine with this machine's workers."""
+        return Analyser(engine_settings(self.engine, self.machine), cache)
+
+    def table(self, role: str, name: str = ROWS) -> pa.Table:
+        """A parquet table of an input artifact."""
+        return pq.read_table(self.inputs[role].file(name))
+
+
+def engine_settings(engine: EngineParams, machine: Machine) -> EngineSettings:
+    """The pool's settings from params: which engine, and as many workers as the machine has."""
+    return EngineSettings(
+        command=engine.command,
+        options={"Hash": engine.hash_mb, **engine.options},
+        workers=machine.workers,
+        timeout_s=engine.timeout_s,
+    )
+
+
+ShardsFunction = Callable[[Job[Any]], Sequence[Shard]]
+WorkFunction = Callable[[Job[Any], Shard, Path], None]
+AssembleFunction = Callable[[Job[Any], Sequence[Path], Path], Draft]
+
+
+@dataclass(frozen=True)
+class StageSpec:
+    """One stage, declared: nothing runs when it is built.
+
+    Attributes:
+        name: stage name, as in dvc.yaml.
+        params: the dataclass of its params.
+        section: dotted section of params.yaml; for a round's stage, of the round.
+        inputs: artifact path by role; `{key}` and `{parent}` are filled in.
+        output: artifact path.
+        per: "once", "model" (pawn and pawn1) or "round".
+        uses: "engine" if its bytes depend on the engine's identity, "classical" likewise.
+        gates: name of the Great Expectations suite its rows must pass, by file.
+    """
+
+    name: str
+    params: type[Any]
+    section: str
+    inputs: Mapping[str, str]
+    output: str
+    shards: ShardsFunction
+    work: WorkFunction
+    assemble: AssembleFunction
+    per: str = "once"
+    uses: tuple[str, ...] = ()
+
+    def read_params(self, raw: Mapping[str, Any]) -> Any:
+        return build(self.params, raw, self.section)
+
+
+def write_rows(path: Path, table: pa.Table) -> None:
+    """Write a table as parquet (zstd) whose bytes depend on the rows alone."""
+    pq.write_table(table, path, compression="zstd", store_schema=False)
+
+
+def rows_table(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
+    """Rows of a known schema as a table; an empty list gives an empty table."""
+    return pa.Table.from_pylist(list(rows), schema=schema)
+
+
+def concat_shards(folders: Sequence[Path], name: str = ROWS) -> pa.Table:
+    """The tables of all shards, in the shards' order."""
+    return pa.concat_tables([pq.read_table(folder / name) for folder in folders])
+
+
+def spans(total: int, size: int) -> list[Shard]:
+    """Shards that cut `total` rows into runs of at most `size`."""
+    starts = range(0, total, size)
+    return [Shard(f"{a:07d}", {"start": a, "stop": min(a + size, total)}) for a in starts]
