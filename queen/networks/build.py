@@ -1,0 +1,233 @@
+"""Building a QUEEN: a small decoder from scratch, or bridges onto one that is trained already.
+
+Source: METHOD section 1; sizes of the small model are ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import chess
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel, SmolLM3Config
+
+from queen.networks.bridge import initialise
+from queen.networks.queen import NetworkError, QueenConfig, QueenModel, decoder_layers
+
+
+@dataclass(frozen=True)
+class DecoderSettings:
+    """A decoder of SmolLM3's architecture to be trained from scratch.
+
+    Attributes:
+        width, layers, heads, kv_heads, ffn: its shape.
+        max_length: longest sequence in tokens.
+        rope_theta: base of the rotary positions.
+    """
+
+    width: int = 128
+    layers: int = 4
+    heads: int = 4
+    kv_heads: int = 4
+    ffn: int = 320
+    max_length: int = 1024
+    rope_theta: float = 10_000.0
+
+
+@dataclass(frozen=True)
+class BridgeSettings:
+    """Where the bridges stand and how they are made.
+
+    Attributes:
+        states: the encoder state each reads.
+        layers: the decoder layer each stands before.
+        width: inner attention width; 0 for the decoder's.
+        heads: attention heads.
+        ffn_factor: feed-forward width over the decoder's.
+        tied_keys, state_mlp, gate_init: see `BridgeShape`.
+    """
+
+    states: Sequence[int] = (1, 2, 4, 6)
+    layers: Sequence[int] = (0, 1, 2, 3)
+    width: int = 0
+    heads: int = 4
+    ffn_factor: int = 2
+    tied_keys: bool = True
+    state_mlp: int = 256
+    gate_init: float = 0.0
+
+
+@dataclass(frozen=True)
+class EncoderInfo:
+    """What a bridge must know of the frozen encoder: its name, digest, number and width of states."""
+
+    name: str
+    digest: str
+    states: int
+    width: int
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """The token ids a model must know."""
+
+    size: int
+    pad: int
+    end: int
+    squares: list[int] = field(repr=False)
+    pieces: list[int] = field(repr=False)
+
+    @classmethod
+    def of(cls, tokenizer: Any) -> Vocabulary:
+        """Of a Hugging Face tokenizer that holds the 76 chess tokens; raises NetworkError if not."""
+        names = [f"<{square}>" for square in chess.SQUARE_NAMES] + [
+            f"<{p}>" for p in "PNBRQKpnbrqk"
+        ]
+        known = tokenizer.get_vocab()
+        missing = [name for name in names if name not in known]
+        if missing:
+            raise NetworkError(
+                f"the tokenizer lacks {len(missing)} chess tokens, {missing[0]} first",
+                remedy="train it with train_tokenizer, or extend it with add_chess_tokens",
+            )
+        ids = [known[name] for name in names]
+        end = known.get("<end>", tokenizer.eos_token_id)
+        pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else end
+        return cls(len(tokenizer), pad, end, ids[:64], ids[64:])
+
+
+def build_queen(
+    decoder: DecoderSettings,
+    bridge: BridgeSettings,
+    tokenizer: Any,
+    encoder: EncoderInfo,
+    seed: int,
+) -> QueenModel:
+    """A QUEEN with a new decoder; equal arguments give equal weights, bit for bit.
+
+    Matrices start at 1/sqrt(fan-in), the two that write to the residual stream smaller by
+    sqrt(2 * layers), embeddings at 0.02.
+    """
+    vocabulary = Vocabulary.of(tokenizer)
+    model = _assemble(_smollm3(decoder, vocabulary), bridge, vocabulary, encoder)
+    generator = torch.Generator().manual_seed(seed)
+    _initialise_decoder(model.decoder, generator)
+    _initialise_bridges(model, generator)
+    return model
+
+
+def bridge_pretrained(
+    decoder: PreTrainedModel,
+    bridge: BridgeSettings,
+    tokenizer: Any,
+    encoder: EncoderInfo,
+    seed: int,
+) -> QueenModel:
+    """A QUEEN on a trained decoder, whose weights are taken over and whose vocabulary grows.
+
+    A new token starts as the mean of the old tokens that spell it, shortened a little at random so
+    that no two are alike. Logits of the old vocabulary are unchanged.
+    """
+    vocabulary = Vocabulary.of(tokenizer)
+    old = decoder.get_input_embeddings().weight.shape[0]
+    generator = torch.Generator().manual_seed(seed)
+    if vocabulary.size > old:
+        decoder.resize_token_embeddings(vocabulary.size, mean_resizing=False)
+        for table in _tables(decoder):
+            _spell_new_rows(table, tokenizer, old, generator)
+    model = _assemble(decoder.config, bridge, vocabulary, encoder)
+    model.decoder.load_state_dict(decoder.state_dict())
+    model.decoder.to(decoder.dtype)
+    _initialise_bridges(model, generator)
+    return model
+
+
+def _smollm3(settings: DecoderSettings, vocabulary: Vocabulary) -> SmolLM3Config:
+    return SmolLM3Config(
+        vocab_size=vocabulary.size,
+        hidden_size=settings.width,
+        num_hidden_layers=settings.layers,
+        num_attention_heads=settings.heads,
+        num_key_value_heads=settings.kv_heads,
+        intermediate_size=settings.ffn,
+        max_position_embeddings=settings.max_length,
+        rope_parameters={"rope_type": "default", "rope_theta": settings.rope_theta},
+        pad_token_id=vocabulary.pad,
+        bos_token_id=None,
+        eos_token_id=vocabulary.end,
+        tie_word_embeddings=True,
+    )
+
+
+def _assemble(
+    decoder: Any, bridge: BridgeSettings, vocabulary: Vocabulary, encoder: EncoderInfo
+) -> QueenModel:
+    width = decoder.hidden_size
+    config = QueenConfig(
+        decoder_config=_plain(decoder),
+        bridge_layers=list(bridge.layers),
+        bridge_states=list(bridge.states),
+        bridge_width=bridge.width or width,
+        bridge_heads=bridge.heads,
+        bridge_ffn=bridge.ffn_factor * width,
+        tied_keys=bridge.tied_keys,
+        state_mlp=bridge.state_mlp,
+        gate_init=bridge.gate_init,
+        encoder_name=encoder.name,
+        encoder_digest=encoder.digest,
+        encoder_states=encoder.states,
+        state_width=encoder.width,
+        square_ids=vocabulary.squares,
+        piece_ids=vocabulary.pieces,
+        end_id=vocabulary.end,
+        pad_id=vocabulary.pad,
+    )
+    return QueenModel(config)
+
+
+def _plain(decoder: Any) -> dict[str, Any]:
+    """The decoder's config without what belongs to the whole model or to a release."""
+    record: dict[str, Any] = decoder.to_dict()
+    for key in ("dtype", "transformers_version", "_name_or_path", "architectures"):
+        record.pop(key, None)
+    return record
+
+
+@torch.no_grad()
+def _initialise_decoder(decoder: PreTrainedModel, generator: torch.Generator) -> None:
+    residual = (2 * len(decoder_layers(decoder))) ** -0.5
+    nn.init.normal_(decoder.get_input_embeddings().weight, std=0.02, generator=generator)
+    for layer in decoder_layers(decoder):
+        for name, module in layer.named_modules():
+            if not isinstance(module, nn.Linear):
+                continue
+            scale = residual if name.endswith(("o_proj", "down_proj")) else 1.0
+            std = scale * module.in_features**-0.5
+            nn.init.normal_(module.weight, std=std, generator=generator)
+
+
+def _initialise_bridges(model: QueenModel, generator: torch.Generator) -> None:
+    for bridge in model.bridges:
+        initialise(bridge, generator)
+
+
+def _tables(decoder: PreTrainedModel) -> list[Tensor]:
+    tables = [decoder.get_input_embeddings().weight]
+    head = decoder.get_output_embeddings()
+    if head is not None and head.weight is not tables[0]:
+        tables.append(head.weight)
+    return tables
+
+
+@torch.no_grad()
+def _spell_new_rows(table: Tensor, tokenizer: Any, old: int, generator: torch.Generator) -> None:
+    spread = table[:old].float().std(0)
+    for row in range(old, table.shape[0]):
+        text = tokenizer.convert_ids_to_tokens(row).strip("<>")
+        spelt = [i for i in tokenizer(text, add_special_tokens=False)["input_ids"] if i < old]
+        mean = table[spelt].float().mean(0) if spelt else table[:old].float().mean(0)
+        noise = torch.randn(spread.shape, generator=generator).to(spread) * spread * 0.1
+        table[row] = (mean + noise).to(table.dtype)

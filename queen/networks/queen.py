@@ -1,0 +1,343 @@
+"""QUEEN: any Hugging Face decoder-only language model that reads a chess network's states.
+
+Source: METHOD section 1, Architecture. The encoder is no part of the checkpoint: its digest is.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
+
+from queen.errors import QueenError
+from queen.networks.bridge import SQUARES, Bridge, BridgeShape, Context, Routing, initialise, route
+
+PARTS = ("decoder", "bridge", "chess_tokens")
+
+
+class NetworkError(QueenError):
+    """A network whose parts do not fit each other, or a part that does not exist."""
+
+
+class QueenConfig(PretrainedConfig):  # type: ignore[misc]
+    """Everything needed to rebuild a model but its weights.
+
+    Attributes:
+        decoder_config: the decoder's own Hugging Face config, `model_type` included.
+        bridge_layers: the decoder layer each bridge stands before, ascending.
+        bridge_states: the encoder state e_i each bridge reads.
+        encoder_name, encoder_digest: the frozen encoder the bridges were trained on.
+        encoder_states: how many states the encoder has.
+        state_width: width C of a state.
+        square_ids, piece_ids: token ids of a1..h8 and of P N B R Q K p n b r q k.
+        end_id, pad_id: tokens that end an answer and fill a batch.
+
+    The remaining attributes are those of `BridgeShape`.
+    """
+
+    model_type = "queen"
+
+    decoder_config: dict[str, Any] | None = None
+    bridge_layers: list[int] | None = None
+    bridge_states: list[int] | None = None
+    bridge_width: int = 128
+    bridge_heads: int = 4
+    bridge_ffn: int = 256
+    tied_keys: bool = True
+    state_mlp: int = 256
+    gate_init: float = 0.0
+    encoder_name: str = ""
+    encoder_digest: str = ""
+    encoder_states: int = 0
+    state_width: int = 64
+    square_ids: list[int] | None = None
+    piece_ids: list[int] | None = None
+    end_id: int = 0
+    pad_id: int = 0
+
+    def decoder(self) -> PretrainedConfig:
+        """The decoder's config as an object."""
+        return AutoConfig.for_model(**(self.decoder_config or {}))
+
+    def shape(self) -> BridgeShape:
+        """The shape every bridge shares."""
+        return BridgeShape(
+            hidden=self.decoder().hidden_size,
+            state=self.state_width,
+            width=self.bridge_width,
+            heads=self.bridge_heads,
+            ffn=self.bridge_ffn,
+            tied_keys=self.tied_keys,
+            state_mlp=self.state_mlp,
+            gate_init=self.gate_init,
+        )
+
+
+class _Port:
+    """Hands the context of the running forward to one bridge, ahead of its decoder layer.
+
+    A forward pre-hook and not a wrapper, so that the decoder keeps its own parameter names.
+    """
+
+    def __init__(self, bridge: Bridge) -> None:
+        self.bridge = bridge
+        self.context: Context | None = None
+        self.routing: Routing | None = None
+
+    def __call__(self, module: nn.Module, args: Any, kwargs: Any) -> Any:
+        if self.context is None:
+            return None
+        if args:
+            return (self.bridge(args[0], self.context, self.routing), *args[1:]), kwargs
+        kwargs["hidden_states"] = self.bridge(kwargs["hidden_states"], self.context, self.routing)
+        return args, kwargs
+
+
+class QueenModel(PreTrainedModel):  # type: ignore[misc]
+    """A decoder with bridges before some of its layers.
+
+    Before training, with gates at 0, its logits are the decoder's own, bit for bit.
+    """
+
+    config_class = QueenConfig
+    base_model_prefix = "decoder"
+    main_input_name = "input_ids"
+    supports_gradient_checkpointing = True
+    _supports_sdpa = True
+    _supports_flash_attn = True
+    _supports_flex_attn = True
+    _no_split_modules = ["Bridge"]  # noqa: RUF012
+
+    def __init__(self, config: QueenConfig) -> None:
+        super().__init__(config)
+        _check(config)
+        self.decoder = AutoModelForCausalLM.from_config(config.decoder())
+        shape = config.shape()
+        self.bridges = nn.ModuleList(Bridge(shape) for _ in config.bridge_layers or ())
+        self._ports = [_Port(bridge) for bridge in self.bridges]
+        layers = decoder_layers(self.decoder)
+        for index, port in zip(config.bridge_layers or (), self._ports, strict=True):
+            layers[index].register_forward_pre_hook(port, with_kwargs=True)
+        self.post_init()
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        states: Sequence[Tensor] | None = None,
+        *,
+        context: Sequence[Context] | None = None,
+        rows: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        cache: Any = None,
+        logits_to_keep: int | Tensor = 0,
+    ) -> Tensor:
+        """Logits [B, T, vocabulary].
+
+        Args:
+            input_ids: [B, T].
+            states: one [N, 64, C] for each bridge, squares in the order a1..h8. None, and no
+                context: the decoder alone.
+            context: what `context(states)` gave, in place of states.
+            rows: [B, T] the position (0..N-1) that each token reads, -1 for none; by default row b
+                of the batch reads position b.
+            attention_mask: [B, S], or [B, 1, T, S] as the decoder's attention takes it (additive,
+                or boolean under sdpa).
+            position_ids: [B, T].
+            cache: a Hugging Face cache for self-attention, extended in place.
+            logits_to_keep: as in Hugging Face: the last n, or these indices, of T.
+        """
+        if states is not None:
+            context = self.context(states)
+        with self._reading(context, rows):
+            output = self.decoder(
+                input_ids=input_ids,
+                attention_mask=attention_mask,
+                position_ids=position_ids,
+                cache=cache,
+                use_cache=cache is not None,
+                logits_to_keep=logits_to_keep,
+            )
+        logits: Tensor = output.logits
+        return logits
+
+    def context(self, states: Sequence[Tensor]) -> list[Context]:
+        """Keys and values of each bridge for N positions; states as in `forward`."""
+        if len(states) != len(self.bridges):
+            raise NetworkError(
+                f"{len(states)} states given to {len(self.bridges)} bridges",
+                remedy="give one state for each bridge, as config.bridge_states names them",
+            )
+        squares = self.square_embeddings()
+        return [
+            bridge.read(state.to(squares.dtype), squares)
+            for bridge, state in zip(self.bridges, states, strict=True)
+        ]
+
+    def square_embeddings(self) -> Tensor:
+        """[64, hidden] embeddings of the square tokens."""
+        embedding = self.decoder.get_input_embeddings()
+        ids = torch.tensor(self.config.square_ids, device=embedding.weight.device)
+        squares: Tensor = embedding(ids)
+        return squares
+
+    def bridge_parameters(self) -> Iterator[nn.Parameter]:
+        """Parameters of the bridges, gates included."""
+        return iter(self.bridges.parameters())
+
+    def gate_values(self) -> dict[str, float]:
+        """tanh of every gate, by "attention.<bridge>" and "ffn.<bridge>"."""
+        values = {}
+        for index, bridge in enumerate(self.bridges):
+            values[f"attention.{index}"] = float(torch.tanh(bridge.attention_gate.detach()))
+            values[f"ffn.{index}"] = float(torch.tanh(bridge.ffn_gate.detach()))
+        return values
+
+    def get_input_embeddings(self) -> nn.Module:
+        embedding: nn.Module = self.decoder.get_input_embeddings()
+        return embedding
+
+    def get_output_embeddings(self) -> nn.Module:
+        head: nn.Module = self.decoder.get_output_embeddings()
+        return head
+
+    def _init_weights(self, module: nn.Module) -> None:
+        if isinstance(module, Bridge) and not module.query.weight.is_meta:
+            initialise(module)
+
+    def _reading(self, context: Sequence[Context] | None, rows: Tensor | None) -> _Reading:
+        return _Reading(self._ports, context, rows)
+
+
+class _Reading:
+    """Opens every port for the length of one forward."""
+
+    def __init__(
+        self, ports: list[_Port], context: Sequence[Context] | None, rows: Tensor | None
+    ) -> None:
+        self.ports, self.context = ports, context
+        self.routing: Routing | None = None
+        if context and rows is not None:
+            self.routing = route(rows, len(context[0].keys))
+
+    def __enter__(self) -> None:
+        for port, context in zip(self.ports, self.context or [None] * len(self.ports), strict=True):
+            port.context, port.routing = context, self.routing
+
+    def __exit__(self, *_: object) -> None:
+        for port in self.ports:
+            port.context = port.routing = None
+
+
+def decoder_layers(decoder: nn.Module) -> nn.ModuleList:
+    """The list of a decoder-only model's layers, wherever its family keeps it."""
+    body = getattr(decoder, getattr(decoder, "base_model_prefix", "") or "model", decoder)
+    for name in ("layers", "h", "blocks"):
+        found = getattr(body, name, None)
+        if isinstance(found, nn.ModuleList):
+            return found
+    raise NetworkError(
+        "no list of layers found in this decoder",
+        where=type(decoder).__name__,
+        remedy="use a decoder-only model that keeps its layers in model.layers or transformer.h",
+    )
+
+
+def parameter_groups(
+    model: QueenModel, lr: float, gate_factor: float, weight_decay: float
+) -> list[dict[str, Any]]:
+    """Optimizer groups of what is trainable: matrices, vectors and embeddings, gates.
+
+    Gates learn at gate_factor times the rate, for at 0 they stay shut in a short run (METHOD
+    section 1, ours); gates, norms and embeddings are not decayed.
+    """
+    groups: dict[str, list[nn.Parameter]] = {"matrices": [], "plain": [], "gates": []}
+    embedding = model.get_input_embeddings().weight
+    for name, parameter in model.named_parameters():
+        if not parameter.requires_grad:
+            continue
+        gate = name.endswith(("attention_gate", "ffn_gate"))
+        plain = parameter.ndim < 2 or parameter is embedding or "square_values" in name
+        groups["gates" if gate else "plain" if plain else "matrices"].append(parameter)
+    rates = {"matrices": (lr, weight_decay), "plain": (lr, 0.0), "gates": (lr * gate_factor, 0.0)}
+    return [
+        {"name": kind, "params": params, "lr": rates[kind][0], "weight_decay": rates[kind][1]}
+        for kind, params in groups.items()
+        if params
+    ]
+
+
+def freeze(model: QueenModel, parts: Sequence[str]) -> None:
+    """Freeze these of PARTS, and unfreeze the others.
+
+    With "decoder" frozen and "chess_tokens" not, only the rows of the square and piece tokens in
+    the embedding (and in an untied output head) receive gradients.
+    """
+    unknown = set(parts) - set(PARTS)
+    if unknown:
+        raise NetworkError(
+            f"cannot freeze {sorted(unknown)}", remedy=f"name any of {', '.join(PARTS)}"
+        )
+    model.decoder.requires_grad_("decoder" not in parts)
+    model.bridges.requires_grad_("bridge" not in parts)
+    for handle in model.__dict__.pop("_row_hooks", ()):
+        handle.remove()
+    tables = {model.get_input_embeddings().weight, model.get_output_embeddings().weight}
+    chess = [*model.config.square_ids, *model.config.piece_ids]
+    if "decoder" in parts and "chess_tokens" not in parts:
+        hook = functools.partial(_keep_rows, rows=chess)
+    elif "decoder" not in parts and "chess_tokens" in parts:
+        hook = functools.partial(_drop_rows, rows=chess)
+    else:
+        return
+    for table in tables:
+        table.requires_grad_()
+    model.__dict__["_row_hooks"] = [table.register_hook(hook) for table in tables]
+
+
+def _keep_rows(gradient: Tensor, rows: list[int]) -> Tensor:
+    kept = torch.zeros_like(gradient)
+    kept[rows] = gradient[rows]
+    return kept
+
+
+def _drop_rows(gradient: Tensor, rows: list[int]) -> Tensor:
+    kept = gradient.clone()
+    kept[rows] = 0
+    return kept
+
+
+def weights_digest(model: nn.Module) -> str:
+    """A digest of a model's weights: names, types, shapes and bytes, whatever its device."""
+    digest = hashlib.blake2b(digest_size=16)
+    for name, tensor in sorted(model.state_dict().items()):
+        plain = tensor.detach().cpu().contiguous()
+        digest.update(f"{name} {plain.dtype} {tuple(plain.shape)}".encode())
+        digest.update(plain.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def _check(config: QueenConfig) -> None:
+    layers, states = config.bridge_layers or [], config.bridge_states or []
+    depth = config.decoder().num_hidden_layers
+    faults = {
+        "bridge_states": len(states) != len(layers),
+        "bridge_layers": sorted(set(layers)) != layers or any(not 0 <= i < depth for i in layers),
+        "bridge_width": config.bridge_width % config.bridge_heads != 0,
+        "square_ids": len(config.square_ids or ()) != SQUARES,
+    }
+    if config.encoder_states:
+        faults["bridge_states"] |= any(not 0 <= state < config.encoder_states for state in states)
+    for field, wrong in faults.items():
+        if wrong:
+            raise NetworkError(
+                f"{field} = {getattr(config, field)!r} does not fit",
+                where="QueenConfig",
+                remedy=f"the decoder has {depth} layers, the encoder {config.encoder_states} states"
+                "; name layers ascending, one state for each, a width that the heads divide",
+            )
