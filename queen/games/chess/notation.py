@@ -81,7 +81,7 @@ def parse_move_text(board: chess.Board, text: str) -> chess.Move:
 def line_text(board: chess.Board, moves: Iterable[chess.Move | str]) -> str:
     """The moves of a line from the position, one space apart; the board is left as it was."""
     here = board.copy(stack=False)
-    words = []
+    words: list[str] = []
     for move in moves:
         words.append(move_text(here, move))
         here.push(_as_move(here, move))
