@@ -29,7 +29,7 @@ POLL_S = 0.25
 SHELLS = {"sh", "bash", "dash", "zsh", "ash", "busybox"}
 
 
-class WorkspaceBusy(QueenError):
+class BusyError(QueenError):
     """Another run holds the workspace."""
 
 
@@ -50,7 +50,7 @@ def workspace(root: Path, *, what: str, wait: bool = True) -> Iterator[None]:
         wait: wait for another run to end, or raise at once.
 
     Raises:
-        WorkspaceBusy: another run holds it and `wait` is off.
+        BusyError: another run holds it and `wait` is off.
     """
     if _inherited(root):
         yield
@@ -74,13 +74,13 @@ def stage_guard(root: Path, *, stage: str) -> Iterator[None]:
     QUEEN_NO_WAIT=1 in the environment makes it raise instead of wait.
 
     Raises:
-        WorkspaceBusy: see there.
+        BusyError: see there.
     """
     wait = os.environ.get(NO_WAIT, "") in ("", "0")
     _end_with_driver(root)
-    with workspace(root, what=stage, wait=wait):
-        with _locked(lock_folder(root) / "stage.lock", stage, wait, {}):
-            yield
+    inner = lock_folder(root) / "stage.lock"
+    with workspace(root, what=stage, wait=wait), _locked(inner, stage, wait, {}):
+        yield
 
 
 def holder(root: Path) -> dict[str, Any] | None:
@@ -114,7 +114,7 @@ def _take(stream: IO[str], path: Path, what: str, wait: bool) -> None:
         return
     other = _describe(_read_holder(path))
     if not wait:
-        raise WorkspaceBusy(
+        raise BusyError(
             f"the workspace is held by {other}",
             where=str(path),
             remedy="wait for it to end, or run without --no-wait to be queued behind it",

@@ -86,12 +86,23 @@ def compose(root: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
     config = _hydra_compose(root / TREE, picked)
     from omegaconf import OmegaConf
 
-    defaults = OmegaConf.to_container(config, resolve=True)
-    assert isinstance(defaults, dict)
+    defaults = _plain(config)
     for key, text in values:
         value = typed_value(defaults, key, parse_yaml(text, key), text, sorted(groups))
         OmegaConf.update(config, key, value, force_add=True)
-    resolved = OmegaConf.to_container(config, resolve=True)
+    return _plain(config)
+
+
+def _plain(config: Any) -> dict[str, Any]:
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    try:
+        resolved = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+    except OmegaConfBaseException as error:
+        raise ParamsError(
+            str(error).splitlines()[0], where=TREE, remedy="give the value it refers to"
+        ) from error
     assert isinstance(resolved, dict)
     return {str(key): value for key, value in resolved.items()}
 
@@ -155,7 +166,7 @@ def typed_value(
     found, default = _lookup(defaults, key)
     if not found:
         raise unknown("param", key, [*dotted_keys(defaults), *also], PARAMS_FILE)
-    if default is None or value is None or isinstance(value, str) and isinstance(default, str):
+    if default is None or value is None or (type(value) is type(default) is str):
         return value
     if isinstance(default, str) and not isinstance(value, dict | list):
         return text

@@ -287,7 +287,7 @@ def add_round(
 
 
 def _round_defaults(root: Path, rounds: Mapping[str, Round], like: str | None) -> dict[str, Any]:
-    if like in rounds and rounds[like].resolved:
+    if like is not None and like in rounds and rounds[like].resolved:
         return {"seed": rounds[like].seed, **rounds[like].values}
     params = read_params(root)
     return {"seed": int(params.get("seed", 0)), **params["round"]}

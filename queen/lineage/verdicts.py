@@ -29,7 +29,7 @@ class VerdictError(QueenError):
     """A verdict that is missing, broken or stands in the way."""
 
 
-class RoundJudged(VerdictError):
+class JudgedError(VerdictError):
     """A round that has a verdict is not run again."""
 
 
@@ -140,6 +140,7 @@ def _models(raw: Any) -> list[tuple[str, Any]]:
 def read_judgement(raw: Mapping[str, Any], where: str) -> Judgement:
     """A judgement from plain values. Raises VerdictError on unknown fields or verdicts."""
     try:
+        values: dict[str, Any]
         values = {k: tuple(v) if isinstance(v, list) else v for k, v in raw.items()}
         found = Judgement(**values)
     except (TypeError, AttributeError) as error:
@@ -159,13 +160,13 @@ def require_open(root: Path, *, stage: str, key: str | None) -> None:
     """Refuse to run a stage of a judged round.
 
     Raises:
-        RoundJudged: the round has a verdict and is not reopened.
+        JudgedError: the round has a verdict and is not reopened.
     """
     verdicts = read_verdicts(root)
     if not verdicts.judged(key):
         return
     assert key is not None
-    raise RoundJudged(
+    raise JudgedError(
         f"the round {key} has its verdict ({verdicts.models[key].verdict}): it is history",
         where=f"{stage}@{key}",
         remedy=f"changed params are a new round (`queen round add NAME --like {key} "
