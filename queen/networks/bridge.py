@@ -150,7 +150,8 @@ class Bridge(GradientCheckpointingLayer):  # type: ignore[misc]
         read = self.out(self._attend(self.query(self.norm(hidden)), context, routing))
         hidden = hidden + torch.tanh(self.attention_gate).to(hidden.dtype) * read
         change = self.down(F.gelu(self.up(self.ffn_norm(hidden))))
-        return hidden + torch.tanh(self.ffn_gate).to(hidden.dtype) * change
+        changed: Tensor = hidden + torch.tanh(self.ffn_gate).to(hidden.dtype) * change
+        return changed
 
     def _attend(self, query: Tensor, context: Context, routing: Routing | None) -> Tensor:
         flat = query.flatten(0, 1)
@@ -161,11 +162,11 @@ class Bridge(GradientCheckpointingLayer):  # type: ignore[misc]
         if routing is None:
             return joined
         back = joined.flatten(0, 1)[routing.scatter]
-        return back.masked_fill(routing.silent[:, None], 0).view_as(query)
+        return back.masked_fill(routing.silent[:, None], 0).reshape(query.shape)
 
     def _split(self, tensor: Tensor) -> Tensor:
         """[N, L, width] to [N, heads, L, head width]."""
-        return tensor.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        return tensor.view(*tensor.shape[:2], self.heads, -1).transpose(1, 2)
 
 
 def _state_mlp(shape: BridgeShape) -> nn.Sequential:

@@ -62,7 +62,7 @@ class BridgeSettings:
 
 @dataclass(frozen=True)
 class EncoderInfo:
-    """What a bridge must know of the frozen encoder: its name, digest, number and width of states."""
+    """What a bridge must know of its frozen encoder: how many states, and how wide."""
 
     name: str
     digest: str
@@ -82,7 +82,7 @@ class Vocabulary:
 
     @classmethod
     def of(cls, tokenizer: Any) -> Vocabulary:
-        """Of a Hugging Face tokenizer that holds the 76 chess tokens; raises NetworkError if not."""
+        """Of a Hugging Face tokenizer; raises NetworkError if it lacks a chess token."""
         names = [f"<{square}>" for square in chess.SQUARE_NAMES] + [
             f"<{p}>" for p in "PNBRQKpnbrqk"
         ]
@@ -210,7 +210,7 @@ def _initialise_decoder(decoder: PreTrainedModel, generator: torch.Generator) ->
 
 
 def _initialise_bridges(model: QueenModel, generator: torch.Generator) -> None:
-    for bridge in model.bridges:
+    for bridge in model.blocks:
         initialise(bridge, generator)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import hashlib
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -119,11 +119,16 @@ class QueenModel(PreTrainedModel):  # type: ignore[misc]
         self.decoder = AutoModelForCausalLM.from_config(config.decoder())
         shape = config.shape()
         self.bridges = nn.ModuleList(Bridge(shape) for _ in config.bridge_layers or ())
-        self._ports = [_Port(bridge) for bridge in self.bridges]
+        self._ports = [_Port(bridge) for bridge in self.blocks]
         layers = decoder_layers(self.decoder)
         for index, port in zip(config.bridge_layers or (), self._ports, strict=True):
             layers[index].register_forward_pre_hook(port, with_kwargs=True)
         self.post_init()
+
+    @property
+    def blocks(self) -> list[Bridge]:
+        """The bridges, in the order of their layers."""
+        return [cast(Bridge, bridge) for bridge in self.bridges]
 
     def forward(
         self,
@@ -176,13 +181,13 @@ class QueenModel(PreTrainedModel):  # type: ignore[misc]
         squares = self.square_embeddings()
         return [
             bridge.read(state.to(squares.dtype), squares)
-            for bridge, state in zip(self.bridges, states, strict=True)
+            for bridge, state in zip(self.blocks, states, strict=True)
         ]
 
     def square_embeddings(self) -> Tensor:
         """[64, hidden] embeddings of the square tokens."""
         embedding = self.decoder.get_input_embeddings()
-        ids = torch.tensor(self.config.square_ids, device=embedding.weight.device)
+        ids = torch.tensor(self.config.square_ids, device=_weight(embedding).device)
         squares: Tensor = embedding(ids)
         return squares
 
@@ -193,7 +198,7 @@ class QueenModel(PreTrainedModel):  # type: ignore[misc]
     def gate_values(self) -> dict[str, float]:
         """tanh of every gate, by "attention.<bridge>" and "ffn.<bridge>"."""
         values = {}
-        for index, bridge in enumerate(self.bridges):
+        for index, bridge in enumerate(self.blocks):
             values[f"attention.{index}"] = float(torch.tanh(bridge.attention_gate.detach()))
             values[f"ffn.{index}"] = float(torch.tanh(bridge.ffn_gate.detach()))
         return values
@@ -226,7 +231,7 @@ class _Reading:
             self.routing = route(rows, len(context[0].keys))
 
     def __enter__(self) -> None:
-        for port, context in zip(self.ports, self.context or [None] * len(self.ports), strict=True):
+        for port, context in zip(self.ports, self.context or (), strict=bool(self.context)):
             port.context, port.routing = context, self.routing
 
     def __exit__(self, *_: object) -> None:
@@ -287,7 +292,7 @@ def freeze(model: QueenModel, parts: Sequence[str]) -> None:
     model.bridges.requires_grad_("bridge" not in parts)
     for handle in model.__dict__.pop("_row_hooks", ()):
         handle.remove()
-    tables = {model.get_input_embeddings().weight, model.get_output_embeddings().weight}
+    tables = {_weight(model.get_input_embeddings()), _weight(model.get_output_embeddings())}
     chess = [*model.config.square_ids, *model.config.piece_ids]
     if "decoder" in parts and "chess_tokens" not in parts:
         hook = functools.partial(_keep_rows, rows=chess)
@@ -297,7 +302,12 @@ def freeze(model: QueenModel, parts: Sequence[str]) -> None:
         return
     for table in tables:
         table.requires_grad_()
-    model.__dict__["_row_hooks"] = [table.register_hook(hook) for table in tables]
+    watched: list[Any] = list(tables)
+    model.__dict__["_row_hooks"] = [table.register_hook(hook) for table in watched]
+
+
+def _weight(module: nn.Module) -> nn.Parameter:
+    return cast(nn.Parameter, module.weight)
 
 
 def _keep_rows(gradient: Tensor, rows: list[int]) -> Tensor:
