@@ -145,7 +145,7 @@ class StageSpec:
         output: artifact path.
         per: "once", "model" (pawn and pawn1) or "round".
         uses: "engine" if its bytes depend on the engine's identity, "classical" likewise.
-        gates: name of the Great Expectations suite its rows must pass, by file.
+        also: further sections of params.yaml, read into the params' fields of the same names.
     """
 
     name: str
@@ -158,6 +158,7 @@ class StageSpec:
     assemble: AssembleFunction
     per: str = "once"
     uses: tuple[str, ...] = ()
+    also: tuple[str, ...] = ()
 
     def read_params(self, raw: Mapping[str, Any]) -> Any:
         return build(self.params, raw, self.section)

@@ -236,7 +236,9 @@ def _section(
     """The raw params, the seed and the parent of a stage."""
     if spec.per != "round":
         parent = {"pawn1": "pawn"}.get(key or "")
-        return _dig(params, spec.section, "params.yaml"), int(params.get("seed", 0)), parent
+        raw = dict(_dig(params, spec.section, "params.yaml"))
+        raw.update((name, _dig(params, name, "params.yaml")) for name in spec.also)
+        return raw, int(params.get("seed", 0)), parent
     rounds = _read_yaml(project / "params" / "rounds.yaml").get("rounds") or {}
     if key not in rounds:
         raise QueenError(

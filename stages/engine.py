@@ -1,0 +1,39 @@
+"""Engine params the stages share: how moves are judged, and plain searches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from queen.engines.judge import MoveJudge
+from queen.engines.pool import Analyser, Analysis, Limit
+
+
+@dataclass(frozen=True)
+class JudgeParams:
+    """How a move is judged.
+
+    Attributes:
+        nodes: search of clear cases.
+        close_nodes: search where the loss is within `margin` of the threshold; 0 for none.
+        mistake: expected score a mistake gives away (METHOD: 0.10, absolute).
+        margin: how near to the threshold a case is close.
+    """
+
+    nodes: int = 2000
+    close_nodes: int = 10_000
+    mistake: float = 0.10
+    margin: float = 0.04
+
+    def build(self, analyser: Analyser) -> MoveJudge:
+        close = Limit(nodes=self.close_nodes) if self.close_nodes else None
+        return MoveJudge(analyser, Limit(nodes=self.nodes), close, self.mistake, self.margin)
+
+
+def searched(
+    analyser: Analyser, fens: Sequence[str], limit: Limit
+) -> Iterator[tuple[str, float]]:
+    """FEN and expected score of the side to move, where the engine answered."""
+    for analysis in analyser.analyse(fens, limit):
+        if isinstance(analysis, Analysis):
+            yield analysis.fen, analysis.lines[0].score.expected

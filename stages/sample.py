@@ -1,0 +1,157 @@
+"""Stage `sample`: the root positions of a round, mixed from their sources by share."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from queen.errors import QueenError
+from queen.games.chess.puzzles import read_puzzles
+from queen.lineage.artifact import Draft, file_digest
+from stages import gates
+from stages.base import ROWS, Job, Shard, StageSpec, concat_shards, rows_table, write_rows
+from stages.decontaminate import Guard
+from stages.positions import pid_of
+
+ROOTS = pa.schema(
+    [
+        ("pid", pa.string()),
+        ("source", pa.string()),
+        ("game_id", pa.string()),
+        ("ply", pa.int32()),
+        ("start", pa.string()),
+        ("moves", pa.string()),
+        ("fen", pa.string()),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Params:
+    """Which roots.
+
+    Attributes:
+        roots: how many.
+        shares: share of each source: `human` games, `engine` games, `puzzles`. A source that
+            is short is filled up from the others, and that is counted.
+        puzzles: a Lichess puzzle CSV (.csv, .csv.gz or .csv.zst), if puzzles are wanted.
+    """
+
+    roots: int
+    shares: dict[str, float] = field(default_factory=lambda: {"human": 0.5, "engine": 0.5})
+    puzzles: str | None = None
+
+
+def shards(job: Job[Params]) -> Sequence[Shard]:
+    spec = {}
+    if job.params.puzzles:
+        spec["puzzles"] = file_digest(job.project / job.params.puzzles)
+    return [Shard("roots", spec)]
+
+
+def work(job: Job[Params], shard: Shard, out: Path) -> None:
+    """Draw from each source in a seeded order, skipping what evaluation uses."""
+    guard = Guard.of(job.inputs["evalset"])
+    chosen: dict[str, dict[str, Any]] = {}
+    drops: Counter[str] = Counter()
+    pools = {source: _pool(job, source) for source in sorted(job.params.shares)}
+    for source, wanted in _quotas(job.params, pools).items():
+        taken = 0
+        for row in pools[source]:
+            if taken == wanted:
+                break
+            reason = guard.reason(row) or ("duplicate" if row["pid"] in chosen else None)
+            if reason is not None:
+                drops[reason] += 1
+                continue
+            chosen[row["pid"]] = {**row, "source": source}
+            taken += 1
+    table = rows_table(list(chosen.values()), ROOTS)
+    write_rows(out / ROWS, table.replace_schema_metadata({k: str(v) for k, v in drops.items()}))
+
+
+def assemble(job: Job[Params], folders: Sequence[Path], out: Path) -> Draft:
+    table = concat_shards(folders)
+    drops = {k.decode(): int(v) for k, v in (table.schema.metadata or {}).items()}
+    if table.num_rows == 0:
+        raise QueenError(
+            "no root could be sampled",
+            where=str(dict(job.params.shares)),
+            remedy="give shares to sources that have positions",
+        )
+    table = table.replace_schema_metadata(None)
+    gates.check("roots", table)
+    write_rows(out / ROWS, table)
+    counts = {"wanted": job.params.roots, "kept": table.num_rows}
+    return Draft(
+        counts={**counts, **Counter(table["source"].to_pylist())},
+        drops=drops,
+        licences=job.inputs["positions"].record.licences,
+    )
+
+
+def _pool(job: Job[Params], source: str) -> list[dict[str, Any]]:
+    """A source's rows in the round's own order."""
+    rows = _puzzles(job) if source == "puzzles" else _game_positions(job, source)
+    random.Random(f"{job.seed} {source}").shuffle(rows)
+    return rows
+
+
+def _game_positions(job: Job[Params], kind: str) -> list[dict[str, Any]]:
+    table = job.table("positions")
+    chosen = pc.and_(pc.equal(table["split"], "train"), pc.equal(table["kind"], kind))
+    names = [name for name in ROOTS.names if name != "source"]
+    return table.filter(chosen).select(names).to_pylist()
+
+
+def _puzzles(job: Job[Params]) -> list[dict[str, Any]]:
+    if not job.params.puzzles:
+        raise QueenError(
+            "puzzles have a share but there is no puzzle file",
+            where="sample.puzzles",
+            remedy="set it to a Lichess puzzle CSV, or the share to 0",
+        )
+    return [
+        {
+            "pid": pid_of(puzzle.position.key),
+            "game_id": puzzle.game_id,
+            "ply": None,
+            "start": puzzle.position.start,
+            "moves": " ".join(puzzle.position.moves),
+            "fen": puzzle.position.fen,
+        }
+        for puzzle in read_puzzles(job.project / job.params.puzzles)
+    ]
+
+
+def _quotas(params: Params, pools: Mapping[str, Sequence[Any]]) -> dict[str, int]:
+    """How many from each source; what a short source lacks goes to the ones that have more."""
+    total = sum(params.shares.values())
+    quotas = {
+        s: min(len(pools[s]), round(params.roots * share / total))
+        for s, share in sorted(params.shares.items())
+    }
+    for source in sorted(quotas, key=lambda s: -len(pools[s])):
+        missing = params.roots - sum(quotas.values())
+        quotas[source] += max(0, min(missing, len(pools[source]) - quotas[source]))
+    return quotas
+
+
+SPEC = StageSpec(
+    name="sample",
+    params=Params,
+    section="sample",
+    inputs={"positions": "data/positions", "evalset": "data/evalset"},
+    output="data/sample/{key}",
+    shards=shards,
+    work=work,
+    assemble=assemble,
+    per="round",
+)
