@@ -1,0 +1,32 @@
+"""The turns of a conversation as the project's own decoders read them."""
+
+from __future__ import annotations
+
+from queen.games.chess.position import Position
+
+USER, ASSISTANT, END = "<user>", "<assistant>", "<end>"
+
+
+def user_turn(text: str) -> str:
+    """A request, up to where the model begins to answer."""
+    return f"{USER}{text}{ASSISTANT}"
+
+
+def answer(text: str) -> str:
+    """An answer as it is trained: the text and its end."""
+    return f"{text}{END}"
+
+
+def question_prompt(position: Position, question: str, *, fen_text: bool = False) -> str:
+    """A question about a position. The side to move is said: the encoder's board is turned."""
+    return user_turn(f"{_setting(position, fen_text)} {question}")
+
+
+def explain_prompt(position: Position, *, fen_text: bool = False) -> str:
+    """The request for an explanation; with `fen_text` the FEN stands in it (METHOD, ablation)."""
+    return user_turn(f"{_setting(position, fen_text)} Explain.")
+
+
+def _setting(position: Position, fen_text: bool) -> str:
+    side = "White" if position.white_to_move else "Black"
+    return f"{position.fen} {side} to move." if fen_text else f"{side} to move."
