@@ -112,11 +112,12 @@ class BatchPlan:
         """Draws start..stop of a part: its epochs end to end, each a permutation."""
         count = len(self.parts[part].lengths)
         draws = np.arange(start, stop)
-        found = np.empty(len(draws), np.int64)
+        found: Indices = np.empty(len(draws), np.int64)
         for epoch in np.unique(draws // count):
             here = draws // count == epoch
             found[here] = self._permutation(part, int(epoch))[draws[here] % count]
-        return found + self._starts[part]
+        found += self._starts[part]
+        return found
 
     def _draw_permutation(self, part: int, epoch: int) -> Indices:
         return self._rng(part + 1, epoch).permutation(len(self.parts[part].lengths))
