@@ -1,0 +1,52 @@
+"""The card of a model: what it came from, under which licences, and how it was trained."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from stages.base import Job
+
+TEMPLATE = """---
+license: gpl-3.0
+library_name: transformers
+pipeline_tag: text-generation
+tags: [chess, explanation, queen]
+---
+# {name}
+
+A QUEEN model: a small language model bridged to a frozen Lc0 network, which plays chess and
+explains its moves. Made by the stage `{stage}`{parent}.
+
+## Sources and licences
+{licences}
+
+Players' names are not in the training data unless the project was told to keep them.
+
+## Training
+{training}
+
+## Limits
+Its strength and the truth of its statements are measured by the project's evaluation, not by
+this page; see the artifact `data/evaluate/{short}` for figures. It speaks of standard chess only,
+in English, in the notation of its training text.
+"""
+
+
+def model_card(
+    job: Job[Any], name: str, licences: Mapping[str, str], training: Mapping[str, Any]
+) -> str:
+    """The card as Markdown with Hugging Face's front matter; a function of its inputs alone."""
+    parent = job.inputs.get("parent")
+    return TEMPLATE.format(
+        name=name,
+        short=name.split("/")[-1],
+        stage=job.stage,
+        parent=f" from `{parent.name}`" if parent else "",
+        licences=_list(licences),
+        training=_list(training),
+    )
+
+
+def _list(items: Mapping[str, Any]) -> str:
+    return "\n".join(f"- {key}: {value}" for key, value in sorted(items.items())) or "- none"
