@@ -184,19 +184,25 @@ def _inherited(root: Path) -> bool:
 def _end_with_driver(root: Path) -> None:
     """Watch whoever drives this process, if it was started by one."""
     if os.environ.get(TOKEN):
+        if not _inherited(root):
+            raise BusyError(
+                "the run that started this stage is gone",
+                where=str(lock_folder(root)),
+                remedy=f"start it again with `queen run` (or unset {TOKEN})",
+            )
         path = lock_folder(root) / "run.lock"
         pid = int(_read_holder(path).get("pid") or 0)
         if pid and pid != os.getpid():
             _watch(lambda: _alive(pid))
     elif os.environ.get("DVC_STAGE"):
-        pid = _dvc_process()
-        if pid:
-            _watch(lambda: _alive(pid))
+        driver = _dvc_process()
+        if driver:
+            _watch(lambda: _alive(driver))
 
 
 def _dvc_process() -> int | None:
     """The `dvc repro` above us: our parent, or its parent where a shell stands between."""
-    import psutil
+    import psutil  # type: ignore[import-untyped]
 
     with contextlib.suppress(psutil.Error):
         parent = psutil.Process().parent()
