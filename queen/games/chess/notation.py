@@ -103,7 +103,8 @@ def san_line(board: chess.Board, moves: Iterable[chess.Move | str]) -> str:
 
     Raises MoveTextError on an illegal move.
     """
-    here, words = board.copy(stack=False), []
+    here = board.copy(stack=False)
+    words: list[str] = []
     for ply, move in enumerate(moves):
         move = _as_move(here, move)
         if not here.is_legal(move):

@@ -16,7 +16,7 @@ RICH_FENS = (
     "r1bqk2r/ppp2ppp/2n5/3np1N1/1bB5/2N5/PPPP1PPP/R1BQK2R w KQkq - 0 1",
     "4k3/8/8/1r1pP2K/8/8/8/8 w - d6 0 1",
     "3rk3/8/8/q2R3b/8/5N2/3B4/r1NK4 w - - 0 1",
-    "r1b1k2r/1pNp1ppp/p1n5/4p3/1b2P3/8/PPP2PPP/R1BQKB1R b KQkq - 0 1",
+    "r1b1k2r/1pNp1ppp/p1n5/4p3/1b2P3/8/PPPP1PPP/R1BQKB1R b KQkq - 0 1",
     "2r3k1/pp3ppp/3p4/1N1Pp3/4P1b1/2P2P2/P5PP/2R3K1 w - - 0 1",
 )
 

@@ -22,6 +22,10 @@ def pawns(box: Mailbox, color: chess.Color) -> list[int]:
     return box.squares_of("P" if color else "p")
 
 
+def test_the_boards_that_walks_begin_from_are_legal():
+    assert [fen for fen in RICH_FENS if not chess.Board(fen).is_valid()] == []
+
+
 def perft(box: Mailbox, depth: int) -> int:
     moves = box.moves()
     return len(moves) if depth == 1 else sum(perft(box.played(m), depth - 1) for m in moves)
