@@ -1,0 +1,86 @@
+"""Layers shared by the architectures, and how they are read from a file.
+
+Batch normalisation is folded into the convolutions while loading (in float64), so that a module
+holds a weight and a bias for each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from queen.networks.lc0.errors import NetError
+from queen.networks.lc0.weights import Array, Weights
+
+Activation = Callable[[Tensor], Tensor]
+State = dict[str, Array]
+
+_EPSILON = 1e-5  # of batch normalisation
+_ACTIVATIONS: dict[int, Activation] = {0: F.relu, 1: F.mish}
+
+
+def activation(number: int) -> Activation:
+    """A network's default activation."""
+    return _ACTIVATIONS[number]
+
+
+def conv(inputs: int, outputs: int, kernel: int) -> nn.Conv2d:
+    """A convolution that keeps the board's size."""
+    return nn.Conv2d(inputs, outputs, kernel, padding=kernel // 2)
+
+
+def as_image(tokens: Tensor) -> Tensor:
+    """[B, 64, C] as [B, C, 8, 8], without a copy where tokens are contiguous."""
+    return tokens.transpose(1, 2).view(len(tokens), tokens.shape[2], 8, 8)
+
+
+def as_tokens(image: Tensor) -> Tensor:
+    """[B, C, 8, 8] as [B, 64, C]."""
+    return image.flatten(2).transpose(1, 2)
+
+
+def read_conv(weights: Weights, name: str, inputs: int, kernel: int) -> State:
+    """A ConvBlock, batch normalisation folded in: weight [out, in, k, k] and bias [out]."""
+    block = weights.part(name)
+    kernels = block.array("weights", -1, inputs, kernel, kernel).astype(np.float64)
+    outputs = len(kernels)
+    bias = _vector(block, "biases", outputs, 0.0)
+    if block.has("bn_means"):
+        mean = block.array("bn_means", outputs)
+        variance = block.array("bn_stddivs", outputs).astype(np.float64) + _EPSILON
+        if (variance <= 0).any():
+            raise NetError(
+                "a variance below zero",
+                where=block.where("bn_stddivs"),
+                remedy="the file is damaged: get it again",
+            )
+        scale = _vector(block, "bn_gammas", outputs, 1.0) / np.sqrt(variance)
+        kernels *= scale[:, None, None, None]
+        bias = (bias - mean) * scale + _vector(block, "bn_betas", outputs, 0.0)
+    return {"weight": kernels.astype(np.float32), "bias": bias.astype(np.float32)}
+
+
+def read_dense(weights: Weights, stem: str, inputs: int, bias: str | None = None) -> State:
+    """A dense layer `stem_w`, `stem_b`: weight [out, in] and bias [out]."""
+    weight = weights.array(f"{stem}_w", -1, inputs)
+    return {"weight": weight, "bias": weights.array(bias or f"{stem}_b", len(weight))}
+
+
+def prefixed(prefix: str, state: State) -> State:
+    """A part's state under its attribute's name."""
+    return {f"{prefix}.{name}": value for name, value in state.items()}
+
+
+def gather(index: list[int]) -> Tensor:
+    """A gather index as a tensor, real even while parameters are on the meta device."""
+    return torch.tensor(index, dtype=torch.long, device="cpu")
+
+
+def _vector(block: Weights, name: str, size: int, default: float) -> np.ndarray:
+    if not block.has(name):
+        return np.full(size, default)
+    return block.array(name, size).astype(np.float64)

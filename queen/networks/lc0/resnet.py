@@ -1,0 +1,206 @@
+"""SE-ResNets (Maia and other networks with a convolutional body) as encoders.
+
+The states are the input block's output and each residual block's, as 64 square tokens:
+e_0 ... e_6 for Maia. Source: LC0 file format, "CNN body".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from queen.networks.lc0.attention_policy import AttentionPolicy
+from queen.networks.lc0.config import Lc0Config
+from queen.networks.lc0.encoder import Lc0Encoder
+from queen.networks.lc0.format import (
+    POLICY_ATTENTION,
+    POLICY_CONVOLUTION,
+    POLICY_DENSE,
+    VALUE_WDL,
+    NetFormat,
+)
+from queen.networks.lc0.heads import ConvolutionPolicy, DensePolicy, ScalarHead
+from queen.networks.lc0.layers import (
+    Activation,
+    State,
+    activation,
+    as_tokens,
+    conv,
+    prefixed,
+    read_conv,
+)
+from queen.networks.lc0.planes import PLANES
+from queen.networks.lc0.weights import Weights
+
+
+@dataclass(frozen=True)
+class ResNetShape:
+    """The sizes of an SE-ResNet; 0 where a part is absent.
+
+    Attributes:
+        width: filters of the body.
+        squeeze: for each block the hidden width of its squeeze-and-excitation unit.
+        policy: outputs of the policy's first layer (convolution, or the attention's embedding).
+        policy_depth: of an attention policy's queries and keys.
+        policy_layers, policy_heads, policy_layer_depth, policy_hidden: its encoder layers.
+        value_planes, value_hidden: the value head's convolution and first dense layer.
+        moves_left_planes, moves_left_hidden: the same of the moves-left head.
+    """
+
+    width: int
+    squeeze: tuple[int, ...]
+    policy: int
+    policy_depth: int
+    policy_layers: int
+    policy_heads: int
+    policy_layer_depth: int
+    policy_hidden: int
+    value_planes: int
+    value_hidden: int
+    moves_left_planes: int
+    moves_left_hidden: int
+
+    @property
+    def n_states(self) -> int:
+        """The input block's and one for each residual block."""
+        return len(self.squeeze) + 1
+
+
+class SqueezeExcite(nn.Module):
+    """The squeeze-and-excitation unit of lc0: a gate and a bias for each channel."""
+
+    def __init__(self, width: int, hidden: int, act: Activation) -> None:
+        super().__init__()
+        self.squeeze, self.excite = nn.Linear(width, hidden), nn.Linear(hidden, 2 * width)
+        self.act = act
+
+    def forward(self, image: Tensor) -> Tensor:
+        gate, bias = self.excite(self.act(self.squeeze(image.mean((2, 3))))).chunk(2, 1)
+        return torch.addcmul(bias[..., None, None], gate.sigmoid()[..., None, None], image)
+
+
+class Residual(nn.Module):
+    """act(SE(conv2(act(conv1(x)))) + x), without SE where hidden is 0."""
+
+    def __init__(self, width: int, hidden: int, act: Activation) -> None:
+        super().__init__()
+        self.conv1, self.conv2 = conv(width, width, 3), conv(width, width, 3)
+        self.se = SqueezeExcite(width, hidden, act) if hidden else nn.Identity()
+        self.act = act
+
+    def forward(self, image: Tensor) -> Tensor:
+        return self.act(self.se(self.conv2(self.act(self.conv1(image)))) + image)
+
+    @staticmethod
+    def read(weights: Weights, width: int) -> State:
+        state = prefixed("conv1", read_conv(weights, "conv1", width, 3))
+        state |= prefixed("conv2", read_conv(weights, "conv2", width, 3))
+        if weights.has("se"):
+            se = weights.part("se")
+            squeeze = se.array("w1", -1, width)
+            hidden = len(squeeze)
+            state |= {"se.squeeze.weight": squeeze, "se.squeeze.bias": se.array("b1", hidden)}
+            state |= {"se.excite.weight": se.array("w2", 2 * width, hidden)}
+            state |= {"se.excite.bias": se.array("b2", 2 * width)}
+        return state
+
+
+class ResNetBody(nn.Module):
+    """Planes [B, 112, 8, 8] to the states, each [B, 64, width]."""
+
+    def __init__(self, width: int, squeeze: tuple[int, ...], act: Activation) -> None:
+        super().__init__()
+        self.input = conv(PLANES, width, 3)
+        self.blocks = nn.ModuleList(Residual(width, hidden, act) for hidden in squeeze)
+        self.act = act
+
+    def forward(self, planes: Tensor) -> list[Tensor]:
+        image = self.act(self.input(planes.contiguous(memory_format=torch.channels_last)))
+        states = [as_tokens(image)]
+        for block in self.blocks:
+            image = block(image)
+            states.append(as_tokens(image))
+        return states
+
+
+def read_resnet(weights: Weights, form: NetFormat) -> tuple[ResNetShape, State]:
+    """The sizes and the folded weights of a file. Raises NetError naming a field at fault."""
+    state = prefixed("body.input", read_conv(weights, "input", PLANES, 3))
+    width = len(state["body.input.bias"])
+    blocks = [Residual.read(block, width) for block in weights.parts("residual")]
+    for i, block in enumerate(blocks):
+        state |= prefixed(f"body.blocks.{i}", block)
+    policy = _POLICIES[form.policy].read(weights, width)
+    value = ScalarHead.read(weights, "value", "val", width)
+    moves_left = ScalarHead.read(weights, "moves_left", "mov", width) if form.moves_left else {}
+    heads = AttentionPolicy.heads(weights, policy) if form.policy == POLICY_ATTENTION else 0
+    state |= prefixed("policy", policy) | prefixed("value", value)
+    state |= prefixed("moves_left", moves_left)
+    squeeze = tuple(_size(block, "se.squeeze.bias") for block in blocks)
+    return _shape(width, squeeze, heads, policy, value, moves_left), state
+
+
+def build_resnet(config: Lc0Config) -> Lc0Encoder:
+    """An encoder of the configured sizes, weights not yet loaded."""
+    shape, form = config.shape, config.format
+    assert isinstance(shape, ResNetShape)
+    act, outputs = activation(form.default_activation), 3 if form.value == VALUE_WDL else 1
+    value = ScalarHead(shape.width, shape.value_planes, shape.value_hidden, outputs, act, False)
+    moves_left = None
+    if form.moves_left:
+        planes, hidden = shape.moves_left_planes, shape.moves_left_hidden
+        moves_left = ScalarHead(shape.width, planes, hidden, 1, act, True)
+    body = ResNetBody(shape.width, shape.squeeze, act)
+    return Lc0Encoder(config, body, _policy(shape, form, act), value, moves_left)
+
+
+_POLICIES: dict[int, type[DensePolicy | ConvolutionPolicy | AttentionPolicy]] = {
+    POLICY_DENSE: DensePolicy,
+    POLICY_CONVOLUTION: ConvolutionPolicy,
+    POLICY_ATTENTION: AttentionPolicy,
+}
+
+
+def _policy(shape: ResNetShape, form: NetFormat, act: Activation) -> nn.Module:
+    if form.policy == POLICY_DENSE:
+        return DensePolicy(shape.width, shape.policy, act)
+    if form.policy == POLICY_CONVOLUTION:
+        return ConvolutionPolicy(shape.width, shape.policy, act)
+    return AttentionPolicy(
+        shape.width,
+        shape.policy,
+        shape.policy_depth,
+        shape.policy_layers,
+        shape.policy_heads,
+        shape.policy_layer_depth,
+        shape.policy_hidden,
+        F.selu,
+        F.selu,
+    )
+
+
+def _shape(
+    width: int, squeeze: tuple[int, ...], heads: int, policy: State, value: State, left: State
+) -> ResNetShape:
+    layers = {name.split(".")[1] for name in policy if name.startswith("layers.")}
+    return ResNetShape(
+        width=width,
+        squeeze=squeeze,
+        policy=_size(policy, "first.bias") or _size(policy, "embed.bias"),
+        policy_depth=_size(policy, "q.bias"),
+        policy_layers=len(layers),
+        policy_heads=heads,
+        policy_layer_depth=_size(policy, "layers.0.mha.q.bias"),
+        policy_hidden=_size(policy, "layers.0.ffn1.bias"),
+        value_planes=_size(value, "conv.bias"),
+        value_hidden=_size(value, "hidden.bias"),
+        moves_left_planes=_size(left, "conv.bias"),
+        moves_left_hidden=_size(left, "hidden.bias"),
+    )
+
+
+def _size(state: State, name: str) -> int:
+    return len(state[name]) if name in state else 0
