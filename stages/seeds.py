@@ -1,0 +1,268 @@
+"""Stage `seeds`: a teacher explains positions; the engine filters what it says."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from queen.engines.classical import ClassicalEvaluator
+from queen.engines.judge import RootVerdict
+from queen.engines.pool import Analyser, Analysis
+from queen.games.chess.position import Position
+from queen.language.engine_facts import EngineFacts, Node
+from queen.language.explanation import Explanation, render
+from queen.language.teacher_hce import TeacherInput, lines_to_evaluate, write
+from queen.lineage.artifact import Draft
+from queen.search.candidates import draw
+from stages import gates
+from stages.base import (
+    ROWS,
+    Job,
+    Shard,
+    StageSpec,
+    concat_shards,
+    engine_settings,
+    rows_table,
+    spans,
+    write_rows,
+)
+from stages.decontaminate import Guard
+from stages.engine import JudgeParams
+from stages.explain import root_seed
+from stages.facts import facts_to_json, term_table
+from stages.models import load_expert
+from stages.positions import position_of
+
+POSITIONS_PER_SHARD = 100
+SEEDS = pa.schema(
+    [
+        ("pid", pa.string()),
+        ("game_id", pa.string()),
+        ("ply", pa.int32()),
+        ("start", pa.string()),
+        ("moves", pa.string()),
+        ("fen", pa.string()),
+        ("text", pa.string()),
+        ("explanation", pa.string()),
+        ("facts", pa.string()),
+        ("sentences", pa.int32()),
+        ("dropped", pa.string()),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class TeacherParams:
+    """Who writes the seeds.
+
+    Attributes:
+        kind: `hce`, the embedded teacher (Stockfish's classical terms and human mistakes).
+    """
+
+    kind: Literal["hce"] = "hce"
+
+
+@dataclass(frozen=True)
+class Params:
+    """How seeds are made and which are kept.
+
+    Attributes:
+        teacher: who writes.
+        positions: positions explained.
+        human_moves: moves drawn from the human-move net for each.
+        temperature: of that draw.
+        judge: the teacher's own searches.
+        filter: the searches that check what it says; a bigger budget than `judge`.
+        checked_plies: plies of the line that must hold no mistake.
+    """
+
+    teacher: TeacherParams
+    positions: int
+    human_moves: int = 3
+    temperature: float = 1.0
+    judge: JudgeParams = field(default_factory=JudgeParams)
+    filter: JudgeParams = field(default_factory=lambda: JudgeParams(10_000, 0))
+    checked_plies: int = 3
+
+
+def shards(job: Job[Params]) -> Sequence[Shard]:
+    return spans(job.params.positions, POSITIONS_PER_SHARD)
+
+
+def work(job: Job[Params], shard: Shard, out: Path) -> None:
+    """Explain a run of positions and check each explanation."""
+    rows = _chosen(job)[shard.spec["start"] : shard.spec["stop"]]
+    positions = [position_of(row) for row in rows]
+    moves = _human_moves(job, rows, positions)
+    with job.searches() as cache, job.analyser(cache) as analyser:
+        inputs = _inputs(job, analyser, positions, moves)
+        inputs = _with_terms(job, cache, inputs)
+        told = {
+            i: write(given, job.seed, shard.spec["start"] + i) for i, given in inputs.items()
+        }
+        reasons = _filtered(job.params, analyser, inputs, told)
+    judged = [
+        _row(row, inputs.get(i), told.get(i), reasons.get(i, "engine_failed"))
+        for i, row in enumerate(rows)
+    ]
+    write_rows(out / ROWS, rows_table(judged, SEEDS))
+
+
+def assemble(job: Job[Params], folders: Sequence[Path], out: Path) -> Draft:
+    table = concat_shards(folders)
+    gates.check("seeds", table.filter(pc.greater(table["sentences"], 0)))
+    write_rows(out / ROWS, table)
+    reasons = Counter(table["dropped"].to_pylist())
+    kept = reasons.pop("", 0)
+    counts = {"explained": table.num_rows, "kept": kept}
+    counts["sentences"] = pc.sum(table["sentences"]).as_py() or 0
+    licences = dict(job.inputs["positions"].record.licences)
+    return Draft(counts=counts, drops=reasons, licences={**licences, "engine": "GPL-3.0"})
+
+
+def _chosen(job: Job[Params]) -> list[dict[str, Any]]:
+    """Training positions in order of their ids, clear of the evaluation sets."""
+    table = job.table("positions")
+    guard = Guard.of(job.inputs["evalset"])
+    rows = table.filter(pc.equal(table["split"], "train")).to_pylist()
+    clean = [row for row in rows if guard.reason(row) is None]
+    return sorted(clean, key=lambda row: row["pid"])[: job.params.positions]
+
+
+def _human_moves(
+    job: Job[Params], rows: Sequence[Mapping[str, Any]], positions: Sequence[Position]
+) -> list[tuple[str, ...]]:
+    """Moves people would try, drawn from the human-move net."""
+    import math
+
+    expert = load_expert(job.inputs["encoder"], (), job.machine, role="human")
+    drawn = []
+    for row, policy in zip(rows, expert.policy(positions), strict=True):
+        logs = {move: math.log(max(p, 1e-12)) for move, p in policy.items()}
+        seed = root_seed(job.seed, row["pid"])
+        drawn.append(draw(logs, job.params.human_moves, job.params.temperature, seed))
+    return drawn
+
+
+def _inputs(
+    job: Job[Params],
+    analyser: Analyser,
+    positions: Sequence[Position],
+    human: Sequence[tuple[str, ...]],
+) -> dict[int, TeacherInput]:
+    """What the engine says of each root and of each human move's refutation, by index."""
+    judge = job.params.judge.build(analyser)
+    fens = [position.fen for position in positions]
+    first = judge.judge(list(zip(fens, human, strict=True)))
+    roots = {i: v for i, v in enumerate(first) if isinstance(v, RootVerdict)}
+    items = [(fens[i], (*human[i], v.best_move)) for i, v in roots.items()]
+    verdicts = dict(zip(roots, judge.judge(items), strict=True))
+    children = [(i, m, positions[i].child(m)) for i in roots for m in human[i]]
+    searched = analyser.analyse([child.fen for _, _, child in children], judge.limit)
+    nodes: dict[int, dict[tuple[str, ...], Node]] = {
+        i: {(): Node.from_verdict(v, job.params.judge.mistake)}
+        for i, v in verdicts.items()
+        if isinstance(v, RootVerdict)
+    }
+    for (i, move, _), analysis in zip(children, searched, strict=True):
+        if i in nodes and isinstance(analysis, Analysis) and analysis.best.moves:
+            nodes[i][(move,)] = _node_of(analysis)
+    return {
+        i: TeacherInput(positions[i], EngineFacts(known), human[i]) for i, known in nodes.items()
+    }
+
+
+def _node_of(analysis: Analysis) -> Node:
+    best = analysis.best
+    value = best.score.expected
+    return Node(value, best.moves[0], best.moves, {best.moves[0]: value})
+
+
+def _with_terms(
+    job: Job[Params], cache: Any, inputs: Mapping[int, TeacherInput]
+) -> dict[int, TeacherInput]:
+    """Add the classical terms at the lines the teacher asks for."""
+    wanted = [
+        (i, line, _after(given.position, line))
+        for i, given in inputs.items()
+        for line in lines_to_evaluate(given)
+    ]
+    settings = engine_settings(job.engine, job.machine)
+    from dataclasses import replace
+
+    settings = replace(settings, command=job.engine.classical, options={})
+    with ClassicalEvaluator(settings, cache) as classical:
+        tables = classical.terms([position.fen for _, _, position in wanted])
+    terms: dict[int, dict[tuple[str, ...], Any]] = {i: {} for i in inputs}
+    for (i, line, _), table in zip(wanted, tables, strict=True):
+        if table is not None and table.complete:
+            terms[i][line] = term_table(table)
+    return {
+        i: TeacherInput(g.position, EngineFacts(g.facts.nodes, terms[i]), g.human)
+        for i, g in inputs.items()
+    }
+
+
+def _after(position: Position, line: tuple[str, ...]) -> Position:
+    return Position(position.start, (*position.moves, *line))
+
+
+def _filtered(
+    params: Params,
+    analyser: Analyser,
+    inputs: Mapping[int, TeacherInput],
+    told: Mapping[int, Explanation],
+) -> dict[int, str]:
+    """Why each explanation is dropped: a mistake in the first plies of its line, or ""."""
+    asked = [
+        (i, ply, _after(inputs[i].position, said.line[:ply]).fen, said.line[ply])
+        for i, said in told.items()
+        for ply in range(min(params.checked_plies, len(said.line)))
+    ]
+    judge = params.filter.build(analyser)
+    reasons = dict.fromkeys(told, "")
+    verdicts = judge.judge([(fen, (move,)) for _, _, fen, move in asked])
+    for (i, ply, _, move), verdict in zip(asked, verdicts, strict=True):
+        if not isinstance(verdict, RootVerdict):
+            reasons[i] = reasons[i] or f"engine_{verdict.reason}"
+        elif verdict.is_mistake(move):
+            reasons[i] = reasons[i] or ("best_is_mistake" if ply == 0 else "line_has_mistake")
+    return reasons
+
+
+def _row(
+    row: Mapping[str, Any], given: TeacherInput | None, said: Explanation | None, reason: str
+) -> dict[str, Any]:
+    return {
+        **{name: row[name] for name in ("pid", "game_id", "ply", "start", "moves", "fen")},
+        "text": render(said) if said else "",
+        "explanation": orjson.dumps(said.to_json()).decode() if said else None,
+        "facts": orjson.dumps(facts_to_json(given.facts)).decode() if given else None,
+        "sentences": len(said.prose) if said else 0,
+        "dropped": reason,
+    }
+
+
+SPEC = StageSpec(
+    name="seeds",
+    params=Params,
+    section="seeds",
+    also=("teacher",),
+    inputs={
+        "positions": "data/positions",
+        "evalset": "data/evalset",
+        "encoder": "models/encoder",
+    },
+    output="data/seeds",
+    shards=shards,
+    work=work,
+    assemble=assemble,
+    uses=("engine", "classical"),
+)
