@@ -205,8 +205,7 @@ def _loose(board: chess.Board, unit: str) -> bool:
 def _pin(board: chess.Board, pinned: str, pinner: str) -> bool:
     start, end = stands(board, pinned), stands(board, pinner)
     return any(
-        (pin.pinned, pin.pinner) == (start, end)
-        for pin in facts.pins(board, pinned[0].isupper())
+        (pin.pinned, pin.pinner) == (start, end) for pin in facts.pins(board, pinned[0].isupper())
     )
 
 

@@ -10,7 +10,10 @@ from queen.language.ground import Ground, Line
 from queen.language.vocabulary import ENGINE_KINDS, TERMS, Claim
 
 if TYPE_CHECKING:
+    from queen.engines.classical import ClassicalTerms
     from queen.engines.judge import RootVerdict
+
+SLACK = 1e-9
 
 TermTable = Mapping[str, tuple[float, float]]
 """Classical terms in pawns, by the engine's name of the term: White's share, Black's share."""
@@ -22,9 +25,9 @@ class Node:
 
     Attributes:
         best: expected score of the position, as METHOD defines it for mistakes.
-        best_move: UCI.
+        best_move: UCI; "" where the game is over.
         line: the engine's line, `best_move` first; empty if unknown or the game is over.
-        values: expected score of each move that was judged.
+        values: expected score of each move that was judged; the best move need not be there.
         mistake: how far below `best` a move's value makes it a mistake.
     """
 
@@ -35,18 +38,31 @@ class Node:
     mistake: float = 0.10
 
     @classmethod
-    def from_verdict(cls, verdict: RootVerdict, mistake: float = 0.10) -> Node:
+    def from_verdict(cls, verdict: RootVerdict) -> Node:
         """From the judge's verdict."""
-        line = tuple(verdict.best_line) or (verdict.best_move,)
-        return cls(verdict.best, verdict.best_move, line, dict(verdict.values), mistake)
+        line, values = tuple(verdict.best_line), dict(verdict.values)
+        return cls(verdict.best, verdict.best_move, line, values, verdict.mistake)
+
+    @classmethod
+    def from_line(cls, expected: float, line: Line) -> Node:
+        """From a search's score and line alone, the game not over."""
+        return cls(expected, line[0], line, {line[0]: expected})
+
+    def value(self, move: str) -> float:
+        """A move's expected score; the best move's is the position's. KeyError if not judged."""
+        return self.best if move == self.best_move else self.values[move]
+
+    def knows(self, move: str) -> bool:
+        """Whether `value` is known."""
+        return move == self.best_move or move in self.values
 
     def is_mistake(self, move: str) -> bool:
-        """Whether a judged move is a mistake (METHOD section 1)."""
-        return self.best - self.values[move] >= self.mistake - 1e-9
+        """Whether a judged move is a mistake (METHOD section 1). KeyError if not judged."""
+        return self.best - self.value(move) >= self.mistake - SLACK
 
     def score(self, move: str) -> float:
-        """A judged move's expected score as it is shown, 2 decimals."""
-        return round(self.values[move], 2)
+        """A move's expected score as it is shown, 2 decimals. KeyError if not judged."""
+        return round(self.value(move), 2)
 
 
 @dataclass(frozen=True)
@@ -89,6 +105,14 @@ def engine_holds(claim: Claim, facts: EngineFacts, ground: Ground) -> bool | Non
         return decide(facts, claim, ground)
     except KeyError:
         return None
+
+
+def term_table(terms: ClassicalTerms | None) -> TermTable | None:
+    """Each side's share of the terms; None in check and where the engine counts material only."""
+    if terms is None or not terms.complete:
+        return None
+    shares = {name: (terms.side(name, True), terms.side(name, False)) for name in TERMS}
+    return {name: (w, b) for name, (w, b) in shares.items() if w is not None and b is not None}
 
 
 def term_change(facts: EngineFacts, at: Line, line: Line, term: str, side: str) -> float:
