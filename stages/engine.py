@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from queen.engines.judge import MoveJudge
-from queen.engines.pool import Analyser, Analysis, Limit
+from queen.engines.analysis import Analysis, Limit
+from queen.engines.pool import Analyser
 
 
 @dataclass(frozen=True)

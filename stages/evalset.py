@@ -14,7 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from queen.engines.judge import MoveJudge, RootVerdict, tactical_gap
-from queen.engines.pool import Analyser, Limit
+from queen.engines.analysis import Limit
+from queen.engines.pool import Analyser
 from queen.lineage.artifact import Draft
 from stages import gates
 from stages.base import ROWS, Job, Shard, StageSpec, concat_shards, rows_table, write_rows

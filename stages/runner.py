@@ -67,7 +67,7 @@ def run_stage(name: str, project: Path) -> Artifact:
             if spec.per == "round":
                 verdicts.require_open(project, stage=spec.name, key=key)
             artifact = _tracked(name, spec, job, recipe, final)
-        if spec.name == "evaluate" and (artifact.path / VERDICT).is_file():
+        if (artifact.path / VERDICT).is_file():
             verdicts.record_artifact(project, str(key))
         return artifact
 
@@ -294,13 +294,13 @@ def _identities(spec: StageSpec, engine: EngineParams, machine: Machine) -> dict
     from queen.engines.pool import Analyser
 
     with Analyser(engine_settings(engine, replace(machine, workers=1)), None) as analyser:
-        found: dict[str, Any] = {"engine": _listed(asdict(analyser.identity))}
+        found: dict[str, Any] = {"engine": analyser.identity.as_dict()}
     if "classical" in spec.uses:
         from queen.engines.classical import ClassicalEvaluator
         from queen.engines.locate import find_classical
 
         with ClassicalEvaluator(find_classical(engine.classical)) as classical:
-            found["classical"] = _listed(asdict(classical.identity))
+            found["classical"] = classical.identity.as_dict()
     return found
 
 

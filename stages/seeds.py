@@ -14,7 +14,8 @@ import pyarrow.compute as pc
 
 from queen.engines.classical import ClassicalEvaluator
 from queen.engines.judge import RootVerdict
-from queen.engines.pool import Analyser, Analysis
+from queen.engines.analysis import Analysis
+from queen.engines.pool import Analyser
 from queen.games.chess.position import Position
 from queen.language.engine_facts import EngineFacts, Node
 from queen.language.explanation import Explanation, render

@@ -1,0 +1,309 @@
+"""Stages `evaluate` and `judge`: how a model answers and plays, and its verdict.
+
+`evaluate` is a round's, `judge` that of the base models pawn and pawn1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from queen.engines.match import GameRecord, read_record, to_pgn
+from queen.evaluation.elo import Rating
+from queen.evaluation.intervals import cluster_bootstrap
+from queen.evaluation.substantiation import Answer, LineScore, measure
+from queen.evaluation.verdict import VerdictRules, verdict
+from queen.generation.decode import Sampling
+from queen.generation.speaker import Asked, Speaker
+from queen.lineage.artifact import Artifact, Draft, read_json, write_json
+from queen.lineage.verdicts import Judgement
+from queen.search.tree import understood
+from stages.base import ROWS, Job, Shard, StageSpec, concat_shards, rows_table, spans, write_rows
+from stages.engine import JudgeParams
+from stages.matches import MatchParams, ModelPlayer, Opponent, play_match, rate
+from stages.models import load_speaker
+from stages.positions import position_of
+
+POSITIONS_PER_SHARD = 200
+GAMES, PGN, SUMMARY, VERDICT = "games.jsonl", "games.pgn", "summary.json", "verdict.json"
+PLIES = (1, 3, 5)
+ANSWERS = pa.schema(
+    [
+        ("pid", pa.string()),
+        ("kind", pa.string()),
+        ("split", pa.string()),
+        ("game_id", pa.string()),
+        ("start", pa.string()),
+        ("moves", pa.string()),
+        ("text", pa.string()),
+        ("reason", pa.string()),
+        ("best", pa.string()),
+        ("line", pa.string()),
+        ("legal", pa.bool_()),
+        ("judged", pa.bool_()),
+        ("first_ok", pa.bool_()),
+        *((f"line_ok_{n}", pa.bool_()) for n in PLIES),
+        ("constrained", pa.string()),
+        ("constrained_ok", pa.bool_()),
+        ("encoder_agrees", pa.bool_()),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Params:
+    """What is measured, and how the verdict is reached.
+
+    Attributes:
+        splits: which evaluation positions; gates use `dev`, the test set is for reports.
+        max_tokens, batch_size: of decoding (greedy).
+        judge: the engine's budgets.
+        games, opening_plies, max_plies, adjudicate_nodes, opponents: see `MatchParams`.
+        bootstrap: samples of the bootstrap over games.
+    """
+
+    games: int
+    opening_plies: tuple[int, ...]
+    max_plies: int
+    adjudicate_nodes: int
+    opponents: dict[str, Opponent]
+    splits: tuple[str, ...] = ("dev",)
+    max_tokens: int = 256
+    batch_size: int = 64
+    judge: JudgeParams = field(default_factory=JudgeParams)
+    bootstrap: int = 2000
+
+    @property
+    def match(self) -> MatchParams:
+        return MatchParams(
+            self.games, self.opening_plies, self.max_plies, self.adjudicate_nodes, self.opponents
+        )
+
+
+def shards(job: Job[Params]) -> Sequence[Shard]:
+    count = len(_positions(job))
+    parts = [
+        Shard(f"positions-{s.id}", {"part": "positions", **s.spec})
+        for s in spans(count, POSITIONS_PER_SHARD)
+    ]
+    return [*parts, Shard("games", {"part": "games"})]
+
+
+def work(job: Job[Params], shard: Shard, out: Path) -> None:
+    speaker = load_speaker(
+        job.inputs["model"], job.inputs["encoder"], job.machine, job.params.batch_size
+    )
+    if shard.spec["part"] == "games":
+        _play(job, speaker, out)
+        return
+    rows = _positions(job)[shard.spec["start"] : shard.spec["stop"]]
+    write_rows(out / ROWS, rows_table(list(_answers(job, speaker, rows)), ANSWERS))
+
+
+def assemble(job: Job[Params], folders: Sequence[Path], out: Path) -> Draft:
+    """Rows, games, a summary, and where there is a parent a verdict."""
+    *answered, played = folders
+    table = concat_shards(answered) if answered else rows_table([], ANSWERS)
+    games = read_record(played / GAMES)
+    write_rows(out / ROWS, table)
+    (out / GAMES).write_bytes((played / GAMES).read_bytes())
+    (out / PGN).write_text("\n".join(to_pgn(game) for game in games))
+    rating = rate(job.params.match, games, ModelPlayer.name)
+    summary = {**_shares(job, table), **_elo_figures(rating)}
+    write_json(out / SUMMARY, {"figures": summary, "games": _scores(games), "elo": _plain(rating)})
+    if "before" in job.inputs:
+        write_json(out / VERDICT, _judgement(job, table, rating).as_dict())
+    counts = {"positions": table.num_rows, "games": len(games)}
+    return Draft(counts=counts, figures=summary, drops=_reasons(table))
+
+
+def _positions(job: Job[Params]) -> list[dict[str, Any]]:
+    rows = job.table("evalset").to_pylist()
+    return [row for row in rows if row["split"] in job.params.splits]
+
+
+def _answers(
+    job: Job[Params], speaker: Speaker, rows: Sequence[Mapping[str, Any]]
+) -> Iterator[dict[str, Any]]:
+    """Each position explained freely, and its best legal move by the model's own odds."""
+    positions = [position_of(row) for row in rows]
+    asked = [Asked(row["pid"], p) for row, p in zip(rows, positions, strict=True)]
+    said = speaker.explain(asked, Sampling(temperature=0.0, max_new_tokens=job.params.max_tokens))
+    policies = speaker.policies(positions)
+    read = [understood(s.text, p, s.finished) for s, p in zip(said, positions, strict=True)]
+    free = [Answer(e.best, e.line) if e else Answer(None, (), False) for e, _ in read]
+    forced = [Answer(max(sorted(p), key=p.__getitem__), ()) for p in policies]
+    with job.searches() as cache, job.analyser(cache) as analyser:
+        judge = job.params.judge.build(analyser).judge
+        mistake = job.params.judge.mistake
+        scores = measure([*positions, *positions], [*free, *forced], judge, mistake)
+    half = len(positions)
+    for i, row in enumerate(rows):
+        yield {
+            **{n: row[n] for n in ("pid", "kind", "split", "game_id", "start", "moves")},
+            "text": said[i].text,
+            "reason": read[i][1],
+            **_scored(free[i], scores[i]),
+            "constrained": forced[i].first,
+            "constrained_ok": scores[half + i].first == "sound",
+            "encoder_agrees": forced[i].first == row["encoder_move"],
+        }
+
+
+def _scored(answer: Answer, score: LineScore) -> dict[str, Any]:
+    return {
+        "best": answer.first or "",
+        "line": " ".join(answer.line),
+        "legal": score.parseable and score.legal,
+        "judged": score.judged,
+        "first_ok": score.first_sound,
+        **{f"line_ok_{n}": score.sound_to(n) for n in PLIES},
+    }
+
+
+def _play(job: Job[Params], speaker: Speaker, out: Path) -> None:
+    """The games; finished ones are kept in the scratch folder until all are."""
+    record = job.scratch() / GAMES
+    with job.searches() as cache, job.analyser(cache) as analyser:
+        player = ModelPlayer(speaker)
+        play_match(job.params.match, player, analyser, job.seed, record)
+    (out / GAMES).write_bytes(record.read_bytes() if record.is_file() else b"")
+
+
+def _shares(job: Job[Params], table: pa.Table) -> dict[str, float]:
+    """FNMR, NMR and the rest by split and kind, with intervals by bootstrap over games."""
+    figures: dict[str, float] = {}
+    rows = [row for row in table.to_pylist() if row["judged"]]
+    for split in job.params.splits:
+        for kind in ("general", "tactical", "all"):
+            part = [r for r in rows if r["split"] == split and kind in (r["kind"], "all")]
+            if part:
+                name = f"{split}.{kind}"
+                figures.update({f"{name}.{k}": v for k, v in _part(job, part).items()})
+    return figures
+
+
+def _part(job: Job[Params], rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    columns = {
+        "fnmr": "first_ok",
+        "fnmr_constrained": "constrained_ok",
+        "legal": "legal",
+        "independence": "encoder_agrees",
+        **{f"nmr{n}": f"line_ok_{n}" for n in PLIES},
+    }
+    shares = {
+        name: sum(bool(row[column]) for row in rows) / len(rows)
+        for name, column in columns.items()
+    }
+    shares["independence"] = 1.0 - shares["independence"]
+    shares["parseable"] = sum(not row["reason"] for row in rows) / len(rows)
+    for name in ("fnmr", "fnmr_constrained"):
+        values = [float(row[columns[name]]) for row in rows]
+        bound = cluster_bootstrap(
+            values, [row["game_id"] for row in rows], seed=0, samples=job.params.bootstrap
+        )
+        shares[f"{name}_low"], shares[f"{name}_high"] = bound.low, bound.high
+    return {name: round(value, 6) for name, value in shares.items()}
+
+
+def _judgement(job: Job[Params], table: pa.Table, rating: Rating | None) -> Judgement:
+    """The verdict on this model against the one it started from."""
+    before = job.inputs["before"]
+    mine, theirs = _outcomes(table), _outcomes(pq.read_table(before.file(ROWS)))
+    shared = sorted(mine.keys() & theirs.keys())
+    found = verdict(
+        [mine[pid][0] for pid in shared],
+        [theirs[pid][0] for pid in shared],
+        [mine[pid][1] for pid in shared],
+        rating,
+        rating_of(before),
+        rules=VerdictRules(samples=job.params.bootstrap),
+    )
+    low, high = (rating.low, rating.high) if rating else (None, None)
+    return Judgement(
+        model=job.inputs["model"].content,
+        verdict=found.kind,
+        reason=found.reason,
+        parent=before.name.split("/")[-1],
+        difference=round(found.difference.estimate, 6),
+        interval=(round(found.difference.low, 6), round(found.difference.high, 6)),
+        elo=round(rating.elo, 1) if rating else None,
+        elo_interval=(_rounded(low), _rounded(high)) if rating else None,
+    )
+
+
+def _outcomes(table: pa.Table) -> dict[str, tuple[float, str]]:
+    """Whether each development position's first move is sound, and its game, by position."""
+    return {
+        row["pid"]: (float(row["first_ok"]), row["game_id"])
+        for row in table.to_pylist()
+        if row["split"] == "dev" and row["judged"]
+    }
+
+
+def rating_of(evaluation: Artifact) -> Rating | None:
+    """The rating an evaluation holds."""
+    raw = read_json(evaluation.file(SUMMARY))["elo"]
+    return Rating(**raw) if raw else None
+
+
+def _plain(rating: Rating | None) -> dict[str, Any] | None:
+    return asdict(rating) if rating else None
+
+
+def _elo_figures(rating: Rating | None) -> dict[str, float]:
+    if rating is None:
+        return {}
+    named = {"elo": rating.elo, "elo_low": rating.low, "elo_high": rating.high}
+    return {k: round(v, 1) for k, v in named.items() if v is not None and math.isfinite(v)}
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 1)
+
+
+def _scores(games: Sequence[GameRecord]) -> dict[str, list[float]]:
+    """Points against each opponent: won, drawn, lost as 1, 0.5, 0 in order of play."""
+    points: dict[str, list[float]] = {}
+    for game in games:
+        other = game.black if game.white == ModelPlayer.name else game.white
+        points.setdefault(other, []).append(game.score_of(ModelPlayer.name))
+    return points
+
+
+def _reasons(table: pa.Table) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for reason in table["reason"].to_pylist():
+        if reason:
+            counts[f"unparsed.{reason}"] = counts.get(f"unparsed.{reason}", 0) + 1
+    return counts
+
+
+def _spec(name: str, section: str, per: str) -> StageSpec:
+    return StageSpec(
+        name=name,
+        params=Params,
+        section=section,
+        inputs={
+            "model": "models/{key}",
+            "before": "data/evaluate/{parent}",
+            "evalset": "data/evalset",
+            "encoder": "models/encoder",
+        },
+        output="data/evaluate/{key}",
+        shards=shards,
+        work=work,
+        assemble=assemble,
+        per=per,
+        uses=("engine",),
+    )
+
+
+SPEC = _spec("evaluate", "evaluate", "round")
+JUDGE = _spec("judge", "evaluation", "model")
