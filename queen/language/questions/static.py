@@ -1,0 +1,108 @@
+"""Questions about what stands on the board. Source: METHOD section 1, static stages."""
+
+from __future__ import annotations
+
+import random
+
+import chess
+
+from queen.games.chess import facts
+from queen.games.chess.notation import PIECE_LETTERS, piece_token, square_token
+from queen.language.questions.topics import (
+    NONE,
+    AnyTopic,
+    Topic,
+    any_side,
+    nothing,
+    side_name,
+    side_topic,
+    squares_text,
+)
+
+_MEN = tuple(chess.Piece.from_symbol(letter) for letter in PIECE_LETTERS if letter not in "Kk")
+
+
+def _square(board: chess.Board, rng: random.Random) -> chess.Square:
+    """Occupied or empty alike; where moves led here, half the time a square they touched."""
+    wanted = board.occupied if rng.random() < 0.5 else ~board.occupied & chess.BB_ALL
+    touched = 0
+    for move in board.move_stack:
+        touched |= chess.BB_SQUARES[move.from_square] | chess.BB_SQUARES[move.to_square]
+    if touched & wanted and rng.random() < 0.5:
+        wanted &= touched
+    return rng.choice(list(chess.scan_forward(wanted)))
+
+
+def _piece_on(board: chess.Board, square: chess.Square) -> str:
+    piece = board.piece_at(square)
+    return piece_token(piece) if piece else NONE
+
+
+def _man(board: chess.Board, rng: random.Random) -> chess.Piece:
+    """A kind of piece, three times in four one that is on the board."""
+    present = [man for man in _MEN if board.pieces_mask(man.piece_type, man.color)]
+    return rng.choice(present if present and rng.random() < 0.75 else _MEN)
+
+
+def _where(board: chess.Board, man: chess.Piece) -> str:
+    return squares_text(board.pieces(man.piece_type, man.color))
+
+
+def _count(board: chess.Board, man: chess.Piece) -> str:
+    return str(len(board.pieces(man.piece_type, man.color)))
+
+
+def _king(board: chess.Board, color: bool) -> str:
+    return squares_text(board.pieces(chess.KING, color))
+
+
+def _material(board: chess.Board, _: tuple[()]) -> str:
+    lead = facts.material(board)
+    return f"{side_name(lead > 0)} {abs(lead)}" if lead else "even"
+
+
+def _castling(board: chess.Board, color: bool) -> str:
+    short = board.has_kingside_castling_rights(color)
+    long = board.has_queenside_castling_rights(color)
+    return ("both" if long else "short") if short else ("long" if long else NONE)
+
+
+def _to_move(board: chess.Board, _: tuple[()]) -> str:
+    return side_name(board.turn)
+
+
+def _open_files(board: chess.Board, _: tuple[()]) -> str:
+    return " ".join(chess.FILE_NAMES[file] for file in facts.open_files(board)) or NONE
+
+
+STATIC: tuple[AnyTopic, ...] = (
+    Topic(
+        "piece_on",
+        _square,
+        lambda square: f"on {square_token(square)} ?",
+        _piece_on,
+        lambda answer: "empty" if answer == NONE else "occupied",
+    ),
+    Topic("squares_of", _man, lambda man: f"where {piece_token(man)} ?", _where),
+    Topic(
+        "count",
+        _man,
+        lambda man: f"count {piece_token(man)} ?",
+        _count,
+        lambda answer: NONE if answer == "0" else "some",
+    ),
+    Topic("king_square", any_side, lambda c: f"king {side_name(c)} ?", _king, lambda _: "all"),
+    Topic(
+        "material",
+        nothing,
+        lambda _: "material ?",
+        _material,
+        lambda answer: "even" if answer == "even" else "uneven",
+    ),
+    Topic("castling", any_side, lambda c: f"castling {side_name(c)} ?", _castling),
+    Topic("side_to_move", nothing, lambda _: "to move ?", _to_move, lambda answer: answer),
+    side_topic("doubled_pawns", "doubled", facts.doubled_pawns),
+    side_topic("isolated_pawns", "isolated", facts.isolated_pawns),
+    side_topic("passed_pawns", "passed", facts.passed_pawns),
+    Topic("open_files", nothing, lambda _: "open files ?", _open_files),
+)
