@@ -1,4 +1,4 @@
-"""Engine params the stages share: how moves are judged, and plain searches."""
+"""What stages ask of engines alike: how moves are judged, plain searches, classical tables."""
 
 from __future__ import annotations
 
@@ -38,3 +38,19 @@ def searched(
     for analysis in analyser.analyse(fens, limit):
         if isinstance(analysis, Analysis):
             yield analysis.fen, analysis.lines[0].score.expected
+
+
+def classical_tables(
+    job: Job[Any], cache: SearchCache, fens: Sequence[str]
+) -> dict[str, TermTable]:
+    """The classical terms of each position that has a table, by FEN."""
+    settings = engine_settings(job.engine, job.machine)
+    settings = replace(settings, command=job.engine.classical, options={})
+    with ClassicalEvaluator(settings, cache) as classical:
+        found = zip(fens, map(term_table, classical.terms(fens)), strict=True)
+        return {fen: table for fen, table in found if table is not None}
+
+
+def position_after(position: Position, line: tuple[str, ...]) -> Position:
+    """The position after a line of moves."""
+    return Position(position.start, (*position.moves, *line))

@@ -6,11 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-import chess
-
-from queen.engines.classical import ClassicalTerms
-from queen.language.engine_facts import EngineFacts, Node, TermTable
-from queen.language.vocabulary import TERMS
+from queen.language.engine_facts import EngineFacts, Node
 
 
 def facts_to_json(facts: EngineFacts) -> dict[str, Any]:
@@ -35,13 +31,3 @@ def facts_from_json(raw: Mapping[str, Any]) -> EngineFacts:
         for line, table in raw["terms"].items()
     }
     return EngineFacts(nodes, terms)
-
-
-def term_table(terms: ClassicalTerms) -> TermTable:
-    """Each side's share of the terms the language speaks of, in pawns to 2 decimals."""
-    table = {}
-    for name in TERMS:
-        white, black = terms.side(name, chess.WHITE), terms.side(name, chess.BLACK)
-        if white is not None and black is not None:
-            table[name] = (round(white, 2), round(black, 2))
-    return table

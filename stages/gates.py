@@ -222,7 +222,6 @@ SUITES: dict[str, Suite] = {
         (
             _some_rows(),
             _distinct("root", "path"),
-            _within("loss", 0.0, 1.0),
             _among("sound", True),
         ),
         {"sound": _sound},

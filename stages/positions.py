@@ -53,7 +53,7 @@ class Params:
 
 def pid_of(key: str) -> str:
     """The short name of a position identity."""
-    return xxhash.xxh3_128_hexdigest(key)[:20]
+    return xxhash.xxh3_128_hexdigest(key.encode())[:20]
 
 
 def position_of(row: Mapping[str, Any]) -> Position:
@@ -107,7 +107,7 @@ def _positions(game: Mapping[str, Any], params: Params) -> Iterator[dict[str, An
 
 
 def _sampled(key: str, share: float) -> bool:
-    return share >= 1.0 or xxhash.xxh3_64_intdigest(key, seed=1) < share * 2.0**64
+    return share >= 1.0 or xxhash.xxh3_64_intdigest(key.encode(), seed=1) < share * 2.0**64
 
 
 def _survivors(table: pa.Table, params: Params) -> tuple[list[int], Counter[str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,7 +13,6 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from queen.engines.classical import ClassicalEvaluator
 from queen.engines.judge import RootVerdict
 from queen.engines.analysis import Analysis
 from queen.engines.pool import Analyser
@@ -29,15 +29,14 @@ from stages.base import (
     Shard,
     StageSpec,
     concat_shards,
-    engine_settings,
     rows_table,
     spans,
     write_rows,
 )
 from stages.decontaminate import Guard
-from stages.engine import JudgeParams
+from stages.engine import JudgeParams, classical_tables, position_after
 from stages.explain import root_seed
-from stages.facts import facts_to_json, term_table
+from stages.facts import facts_to_json
 from stages.models import load_expert
 from stages.positions import position_of
 
@@ -141,8 +140,6 @@ def _human_moves(
     job: Job[Params], rows: Sequence[Mapping[str, Any]], positions: Sequence[Position]
 ) -> list[tuple[str, ...]]:
     """Moves people would try, drawn from the human-move net."""
-    import math
-
     expert = load_expert(job.inputs["encoder"], (), job.machine, role="human")
     drawn = []
     for row, policy in zip(rows, expert.policy(positions), strict=True):
@@ -191,28 +188,19 @@ def _with_terms(
 ) -> dict[int, TeacherInput]:
     """Add the classical terms at the lines the teacher asks for."""
     wanted = [
-        (i, line, _after(given.position, line))
+        (i, line, position_after(given.position, line).fen)
         for i, given in inputs.items()
         for line in lines_to_evaluate(given)
     ]
-    settings = engine_settings(job.engine, job.machine)
-    from dataclasses import replace
-
-    settings = replace(settings, command=job.engine.classical, options={})
-    with ClassicalEvaluator(settings, cache) as classical:
-        tables = classical.terms([position.fen for _, _, position in wanted])
+    tables = classical_tables(job, cache, [fen for _, _, fen in wanted])
     terms: dict[int, dict[tuple[str, ...], Any]] = {i: {} for i in inputs}
-    for (i, line, _), table in zip(wanted, tables, strict=True):
-        if table is not None and table.complete:
-            terms[i][line] = term_table(table)
+    for i, line, fen in wanted:
+        if fen in tables:
+            terms[i][line] = tables[fen]
     return {
         i: TeacherInput(g.position, EngineFacts(g.facts.nodes, terms[i]), g.human)
         for i, g in inputs.items()
     }
-
-
-def _after(position: Position, line: tuple[str, ...]) -> Position:
-    return Position(position.start, (*position.moves, *line))
 
 
 def _filtered(
@@ -223,7 +211,7 @@ def _filtered(
 ) -> dict[int, str]:
     """Why each explanation is dropped: a mistake in the first plies of its line, or ""."""
     asked = [
-        (i, ply, _after(inputs[i].position, said.line[:ply]).fen, said.line[ply])
+        (i, ply, position_after(inputs[i].position, said.line[:ply]).fen, said.line[ply])
         for i, said in told.items()
         for ply in range(min(params.checked_plies, len(said.line)))
     ]

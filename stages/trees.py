@@ -24,7 +24,7 @@ TREES = pa.schema(
         ("text", pa.string()),
         ("reason", pa.string()),
         ("explanation", pa.string()),
-        ("loss", pa.float64()),
+        ("verdict", pa.string()),
         ("mistake", pa.bool_()),
         ("weighed", pa.string()),
         ("stopped", pa.string()),
@@ -41,11 +41,14 @@ def verdict_to_json(verdict: RootVerdict) -> dict[str, Any]:
         "values": dict(sorted(verdict.values.items())),
         "nodes": verdict.nodes,
         "mistake": verdict.mistake,
+        "close": sorted(verdict.close),
+        "gap": verdict.gap,
     }
 
 
 def verdict_from_json(raw: Mapping[str, Any]) -> RootVerdict:
-    return RootVerdict(**{**raw, "best_line": tuple(raw["best_line"])})
+    line, close = tuple(raw["best_line"]), frozenset(raw["close"])
+    return RootVerdict(**{**raw, "best_line": line, "close": close})
 
 
 def weighed_to_json(weighed: Weighed) -> dict[str, Any]:
@@ -75,7 +78,7 @@ def tree_rows(tree: Tree) -> Iterator[dict[str, Any]]:
             "text": node.text,
             "reason": node.reason,
             "explanation": _dumped(node.explanation.to_json() if node.explanation else None),
-            "loss": node.loss,
+            "verdict": _dumped(verdict_to_json(node.verdict) if node.verdict else None),
             "mistake": node.mistake,
             "weighed": _dumped(weighed_to_json(node.weighed) if node.weighed else None),
             "stopped": node.stopped,
@@ -93,14 +96,14 @@ def trees_from_rows(rows: Iterable[Mapping[str, Any]]) -> list[Tree]:
 
 
 def _node(row: Mapping[str, Any]) -> Node:
-    explanation, weighed = row["explanation"], row["weighed"]
+    explanation, weighed, verdict = row["explanation"], row["weighed"], row["verdict"]
     return Node(
         path=tuple(row["path"].split()),
         position=Position.from_text(row["start"], row["moves"]),
         text=row["text"],
         reason=row["reason"],
         explanation=Explanation.from_json(orjson.loads(explanation)) if explanation else None,
-        loss=row["loss"],
+        verdict=verdict_from_json(orjson.loads(verdict)) if verdict else None,
         mistake=row["mistake"],
         weighed=weighed_from_json(orjson.loads(weighed)) if weighed else None,
         stopped=row["stopped"],

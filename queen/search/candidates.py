@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from queen.engines.judge import MoveJudge, RootVerdict
-from queen.engines.pool import EngineFailure
+from queen.engines.analysis import EngineFailure
 from queen.games.chess.position import Position
 from queen.generation.speaker import Speaker
 

@@ -47,7 +47,7 @@ class Node:
         text: what the model wrote about it on its own; None for the root and finished games.
         reason: why the text is no explanation; "" if it is one.
         explanation: the parsed text.
-        loss: expected score its own first move gives away; None if there is none to judge.
+        verdict: the engine's judgement of the position and of its own first move, if it has one.
         mistake: its own first move is a mistake, or there is none to read.
         weighed: its candidates, if it became a root.
         stopped: why it did not become a root though it should: depth, budget, engine, ...
@@ -58,10 +58,15 @@ class Node:
     text: str | None = None
     reason: str = ""
     explanation: Explanation | None = None
-    loss: float | None = None
+    verdict: RootVerdict | None = None
     mistake: bool = False
     weighed: Weighed | None = None
     stopped: str = ""
+
+    @property
+    def own_moves(self) -> Path:
+        """Its own first move, alone; empty if there is none to read."""
+        return (self.explanation.best,) if self.explanation else ()
 
     @property
     def seed_words(self) -> list[int]:
@@ -168,24 +173,16 @@ def understood(text: str, position: Position, finished: bool) -> tuple[Explanati
 
 
 def _judge(born: Sequence[Born], judge: MoveJudge) -> None:
-    """Judge each child's own first move; without a readable one it counts as a mistake."""
+    """Judge each child and its own first move; without a readable one it counts as a mistake."""
     spoken = [(t, p) for t, p in born if t.nodes[p].text is not None]
-    readable = [(t, p) for t, p in spoken if t.nodes[p].explanation is not None]
-    items = [(t.nodes[p].position.fen, (_best(t.nodes[p]),)) for t, p in readable]
-    for (tree, path), verdict in zip(readable, judge.judge(items), strict=True):
+    items = [(t.nodes[p].position.fen, t.nodes[p].own_moves) for t, p in spoken]
+    for (tree, path), verdict in zip(spoken, judge.judge(items), strict=True):
         node = tree.nodes[path]
         if isinstance(verdict, RootVerdict):
-            move = _best(node)
-            loss, mistake = verdict.loss(move), verdict.is_mistake(move)
-            tree.nodes[path] = replace(node, loss=loss, mistake=mistake)
-    for tree, path in spoken:
-        if tree.nodes[path].explanation is None:
-            tree.nodes[path] = replace(tree.nodes[path], mistake=True)
-
-
-def _best(node: Node) -> str:
-    assert node.explanation is not None
-    return node.explanation.best
+            mistake = not node.own_moves or verdict.is_mistake(node.own_moves[0])
+            tree.nodes[path] = replace(node, verdict=verdict, mistake=mistake)
+        else:
+            tree.nodes[path] = replace(node, stopped=f"engine {verdict.reason}")
 
 
 def _new_roots(born: Sequence[Born], limits: Limits) -> list[Born]:
@@ -201,7 +198,8 @@ def _new_roots(born: Sequence[Born], limits: Limits) -> list[Born]:
 
 
 def _urgency(node: Node) -> float:
-    return 1.0 if node.loss is None else node.loss
+    """What the child's own first move gives away; all, if it cannot be read."""
+    return node.verdict.loss(node.own_moves[0]) if node.verdict and node.own_moves else 1.0
 
 
 def _stop(wanting: Sequence[Born], reason: str) -> None:

@@ -1,0 +1,282 @@
+"""Stage `consolidate`: fold the children's explanations into their parent's, from the leaves up."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import orjson
+import pyarrow as pa
+
+from queen.errors import QueenError
+from queen.language.consolidate import Rules, consolidate
+from queen.language.engine_facts import EngineFacts, Node, TermTable
+from queen.language.explanation import Explanation, ExplanationError, parse, render
+from queen.language.provenance import Child, Consolidated, Inputs
+from queen.language.proof import check
+from queen.lineage.artifact import Draft
+from queen.search.candidates import Weighed
+from queen.search.tree import Node as TreeNode
+from queen.search.tree import Tree
+from stages.base import ROWS, Job, Shard, StageSpec, concat_shards, rows_table, spans, write_rows
+from stages.engine import classical_tables, position_after
+from stages.facts import facts_to_json
+from stages.positions import pid_of
+from stages.trees import trees_from_rows
+
+TREES_PER_SHARD = 128
+COUNTS = "counts.json"
+Line = tuple[str, ...]
+CONSOLIDATED = pa.schema(
+    [
+        ("root", pa.string()),
+        ("path", pa.string()),
+        ("pid", pa.string()),
+        ("game_id", pa.string()),
+        ("ply", pa.int32()),
+        ("start", pa.string()),
+        ("moves", pa.string()),
+        ("fen", pa.string()),
+        ("text", pa.string()),
+        ("line", pa.string()),
+        ("old_text", pa.string()),
+        ("old_line", pa.string()),
+        ("consolidated", pa.string()),
+        ("facts", pa.string()),
+        ("sentences", pa.int32()),
+        ("model_sentences", pa.int32()),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Params:
+    """How explanations are folded.
+
+    Attributes:
+        consolidator: `rules`, which adds nothing.
+        rules: how much of the children is kept.
+    """
+
+    consolidator: Literal["rules"] = "rules"
+    rules: Rules = field(default_factory=Rules)
+
+
+def shards(job: Job[Params]) -> Sequence[Shard]:
+    return spans(len(_roots(job)), TREES_PER_SHARD)
+
+
+def work(job: Job[Params], shard: Shard, out: Path) -> None:
+    """Fold a run of trees and prove of each explanation that it adds nothing."""
+    chosen = _roots(job)[shard.spec["start"] : shard.spec["stop"]]
+    rows = job.table("trees").to_pylist()
+    trees = trees_from_rows(row for row in rows if row["root"] in set(chosen))
+    origins = {row["pid"]: row for row in job.table("explained").to_pylist()}
+    terms = _terms(job, trees)
+    counts: Counter[str] = Counter()
+    folded = [
+        row for tree in trees for row in _fold(job, tree, origins[tree.id], terms, counts)
+    ]
+    write_rows(out / ROWS, rows_table(folded, CONSOLIDATED))
+    (out / COUNTS).write_bytes(orjson.dumps(dict(sorted(counts.items()))))
+
+
+def assemble(job: Job[Params], folders: Sequence[Path], out: Path) -> Draft:
+    table = concat_shards(folders)
+    write_rows(out / ROWS, table)
+    counts: Counter[str] = Counter()
+    for folder in folders:
+        counts.update(orjson.loads((folder / COUNTS).read_bytes()))
+    if counts["children_parsed"] and not counts["model_sentences"]:
+        raise QueenError(
+            "children were read, yet no statement of theirs was kept",
+            where=f"consolidate@{job.key}",
+            remedy="look at the cut statements' reasons in the shard, then at consolidate.rules",
+        )
+    drops = {k.removeprefix("cut."): v for k, v in counts.items() if k.startswith("cut.")}
+    kept = {k: v for k, v in counts.items() if not k.startswith("cut.")}
+    share = counts["model_sentences"] / max(1, counts["sentences"])
+    licences = job.inputs["trees"].record.licences
+    return Draft(kept, drops, {"model_share": round(share, 6)}, licences=licences)
+
+
+def _roots(job: Job[Params]) -> list[str]:
+    """The trees' names in table order."""
+    return list(dict.fromkeys(job.table("trees")["root"].to_pylist()))
+
+
+def _fold(
+    job: Job[Params],
+    tree: Tree,
+    origin: Mapping[str, Any],
+    terms: Mapping[str, TermTable],
+    counts: Counter[str],
+) -> Iterator[dict[str, Any]]:
+    """Every expanded node of a tree, deepest first; each may draw on those below it."""
+    below: dict[Line, Consolidated] = {}
+    expanded = [path for path, node in tree.nodes.items() if node.weighed]
+    for path in sorted(expanded, key=lambda p: (-len(p), p)):
+        inputs = _inputs(tree, path, below, terms)
+        try:
+            folded = consolidate(inputs, job.seed, _number(tree, path), job.params.rules)
+        except QueenError:
+            counts["cut.no_candidate_valued"] += 1
+            continue
+        violations = check(folded, inputs)
+        if violations:
+            raise QueenError(
+                f"a statement is traceable to nothing: {violations[0]}",
+                where=f"root {tree.id}, after {' '.join(path) or 'no move'}",
+                remedy="the consolidator added content: mend it, nothing was written",
+            )
+        below[path] = folded
+        _count(counts, inputs, folded)
+        yield _row(tree, path, origin, inputs, folded)
+
+
+def _inputs(
+    tree: Tree, path: Line, below: Mapping[Line, Consolidated], terms: Mapping[str, TermTable]
+) -> Inputs:
+    node = tree.nodes[path]
+    assert node.weighed is not None
+    children = tuple(
+        Child(
+            move=child.path[-1],
+            explanation=child.explanation,
+            reason=child.reason,
+            facts=_facts(child, terms),
+            below=below.get(child.path),
+        )
+        for child in tree.children(path)
+    )
+    return Inputs(node.position, Node.from_verdict(node.weighed.verdict), children)
+
+
+def _facts(child: TreeNode, terms: Mapping[str, TermTable]) -> EngineFacts:
+    """What engines know of a child: its verdict, and the classical terms its claims rest on."""
+    nodes = {}
+    if child.verdict is not None:
+        known = Node.from_verdict(child.verdict)
+        if child.weighed is not None:
+            known = _joined(known, child.weighed)
+        nodes[()] = known
+    tables = {}
+    for line in _term_lines(child.explanation):
+        fen = position_after(child.position, line).fen
+        if fen in terms:
+            tables[line] = terms[fen]
+    return EngineFacts(nodes, tables)
+
+
+def _joined(known: Node, weighed: Weighed) -> Node:
+    """A child's node with what became known when it was a root itself."""
+    later = Node.from_verdict(weighed.verdict)
+    values = {**known.values, **later.values}
+    best = later if later.best >= known.best else known
+    return Node(best.best, best.best_move, best.line, values, known.mistake)
+
+
+def _term_lines(explanation: Explanation | None) -> list[Line]:
+    """The lines whose classical terms the claims of an explanation speak of."""
+    lines: dict[Line, None] = {}
+    claims = (c for s in (explanation.prose if explanation else ()) for c in s.claims)
+    for claim in claims:
+        if claim.kind in ("term_up", "term_down"):
+            lines[claim.at] = None
+            lines[claim.at + tuple(claim.args[0].split())] = None
+        elif claim.kind == "edge":
+            lines[claim.at] = None
+    return list(lines)
+
+
+def _terms(job: Job[Params], trees: Sequence[Tree]) -> dict[str, TermTable]:
+    """The classical tables that any child's claims need, by FEN."""
+    fens: dict[str, None] = {}
+    for tree in trees:
+        for node in tree.nodes.values():
+            for line in _term_lines(node.explanation):
+                after = _legal_after(node, line)
+                if after is not None:
+                    fens[after] = None
+    if not fens:
+        return {}
+    with job.searches() as cache:
+        return classical_tables(job, cache, list(fens))
+
+
+def _legal_after(node: TreeNode, line: Line) -> str | None:
+    """The FEN after a line that a model wrote; None if it cannot be played."""
+    try:
+        return position_after(node.position, line).fen
+    except QueenError:
+        return None
+
+
+def _number(tree: Tree, path: Line) -> int:
+    """A number for one node's wording, of its position alone."""
+    return int(pid_of(tree.nodes[path].position.key)[:8], 16)
+
+
+def _count(counts: Counter[str], inputs: Inputs, folded: Consolidated) -> None:
+    counts["folded"] += 1
+    counts["children"] += len(inputs.children)
+    counts["children_parsed"] += sum(child.explanation is not None for child in inputs.children)
+    counts["sentences"] += len(folded.sentences)
+    counts["model_sentences"] += folded.model_sentences
+    counts.update({f"cut.{reason}": n for reason, n in folded.cut.items()})
+
+
+def _row(
+    tree: Tree, path: Line, origin: Mapping[str, Any], inputs: Inputs, folded: Consolidated
+) -> dict[str, Any]:
+    node = tree.nodes[path]
+    old_text, old = _old(node, origin)
+    facts = facts_to_json(inputs.facts())
+    return {
+        "root": tree.id,
+        "path": " ".join(path),
+        "pid": pid_of(node.position.key),
+        "game_id": origin["game_id"],
+        "ply": origin["ply"],
+        "start": node.position.start,
+        "moves": " ".join(node.position.moves),
+        "fen": node.position.fen,
+        "text": render(folded.explanation),
+        "line": " ".join(folded.explanation.line),
+        "old_text": old_text,
+        "old_line": " ".join(old.line) if old else "",
+        "consolidated": orjson.dumps(folded.to_json()).decode(),
+        "facts": orjson.dumps(facts).decode(),
+        "sentences": len(folded.sentences),
+        "model_sentences": folded.model_sentences,
+    }
+
+
+def _old(node: TreeNode, origin: Mapping[str, Any]) -> tuple[str, Explanation | None]:
+    """What the model said of the position before: for a root, of its favourite move."""
+    if node.path:
+        return node.text or "", node.explanation
+    told = orjson.loads(origin["texts"]).get(origin["own"])
+    if told is None or told["reason"]:
+        return (told or {}).get("text", ""), None
+    try:
+        return told["text"], parse(told["text"], node.position)
+    except ExplanationError:
+        return told["text"], None
+
+
+SPEC = StageSpec(
+    name="consolidate",
+    params=Params,
+    section="consolidate",
+    inputs={"trees": "data/recurse/{key}", "explained": "data/explain/{key}"},
+    output="data/consolidate/{key}",
+    shards=shards,
+    work=work,
+    assemble=assemble,
+    per="round",
+    uses=("engine", "classical"),
+)

@@ -1,0 +1,146 @@
+"""What the training stages share: examples from tables, params, and one fine-tuning call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from queen.language.prompts import answer, explain_prompt, question_prompt
+from queen.lineage.artifact import Artifact, Draft, write_json
+from queen.training.examples import EncodedSet, Example, Turn, encode_examples
+from queen.training.settings import TrainSettings
+from stages.base import ROWS, Job
+from stages.modelcard import model_card
+from stages.positions import position_of
+
+if TYPE_CHECKING:
+    from queen.networks.queen import QueenModel
+    from queen.training.loop import TrainResult
+
+MODEL, CARD, TRAINING = "model", "README.md", "training.json"
+
+
+@dataclass(frozen=True)
+class TrainParams:
+    """The optimizer's knobs; see `queen.training.settings.TrainSettings`."""
+
+    batch_size: int = 96
+    micro_batch: int = 0
+    lr: float = 2e-3
+    gate_lr_factor: float = 10.0
+    warmup_steps: int = 50
+    weight_decay: float = 0.05
+    clip: float = 1.0
+    schedule: str = "cosine"
+    min_lr_share: float = 0.0
+    precision: str = "bf16"
+    checkpoint_every_s: float = 30.0
+
+    def settings(self, steps: int, seed: int, threads: int) -> TrainSettings:
+        from dataclasses import asdict
+
+        return TrainSettings(steps=steps, seed=seed, threads=threads, log_every=10, **asdict(self))
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a mixture: its name, its tokenised examples, its share."""
+
+    name: str
+    examples: EncodedSet
+    share: float
+
+
+def explanation_examples(rows: Iterable[Mapping[str, Any]]) -> list[Example]:
+    """One turn for each row: the request to explain, and the row's text."""
+    examples = []
+    for row in rows:
+        position = position_of(row)
+        turn = Turn(explain_prompt(position), answer(row["text"]))
+        examples.append(Example(position, (turn,), source=row["pid"]))
+    return examples
+
+
+def question_examples(conversations: Iterable[Sequence[Mapping[str, Any]]]) -> list[Example]:
+    """One example for each position: its questions, one after another."""
+    examples = []
+    for rows in conversations:
+        position = position_of(rows[0])
+        turns = tuple(
+            Turn(question_prompt(position, row["prompt"]), answer(row["answer"])) for row in rows
+        )
+        examples.append(Example(position, turns, source=rows[0]["pid"]))
+    return examples
+
+
+def kept_rows(artifact: Artifact) -> list[dict[str, Any]]:
+    """The rows of a table of seeds or of filtered examples that were kept."""
+    table = pq.read_table(artifact.file(ROWS))
+    return table.filter(pc.equal(table["dropped"], "")).to_pylist()
+
+
+def encoded(examples: Sequence[Example], tokenizer: Any, max_length: int) -> EncodedSet:
+    """Tokenise; the ones that are too long are counted in the result."""
+    return encode_examples(examples, tokenizer, max_length)
+
+
+def load_tokenizer(folder: Path) -> Any:
+    """The tokenizer of a model or of the tokenizer stage."""
+    from queen.language.tokenizer import load_tokenizer as load
+
+    return load(folder)
+
+
+def write_model(
+    job: Job[Any], model: QueenModel, tokenizer: Any, out: Path, told: Mapping[str, Any]
+) -> None:
+    """A folder in Hugging Face's format: config, safetensors, tokenizer; and the curve."""
+    model.save_pretrained(out / MODEL)
+    tokenizer.save_pretrained(out / MODEL)
+    write_json(out / TRAINING, dict(told))
+
+
+def told_of(name: str, result: TrainResult, parts: Sequence[Part]) -> dict[str, Any]:
+    """What a run did, for the record: no time, which differs from run to run."""
+    every = max(1, len(result.losses) // 200)
+    return {
+        "phase": name,
+        "steps": result.steps,
+        "tokens": result.tokens,
+        "final_loss": round(result.final_loss, 6),
+        "losses": [round(float(x), 5) for x in result.losses[::every]],
+        "examples": {part.name: len(part.examples) for part in parts},
+        "rejected": {part.name: part.examples.reject_counts for part in parts},
+    }
+
+
+def assemble_model(job: Job[Any], folder: Path, out: Path, name: str) -> Draft:
+    """Copy the trained model into place, with its card and the licences of its sources."""
+    import shutil
+
+    from queen.lineage.artifact import read_json
+
+    for path in sorted((folder / MODEL).iterdir()):
+        shutil.copyfile(path, out / path.name)
+    told = read_json(folder / TRAINING)
+    write_json(out / TRAINING, told)
+    licences: dict[str, str] = {}
+    for artifact in job.inputs.values():
+        licences.update(artifact.record.licences)
+    totals = {"steps": sum(p["steps"] for p in told["phases"])}
+    totals["tokens"] = sum(p["tokens"] for p in told["phases"])
+    (out / CARD).write_text(model_card(job, name, licences, totals))
+    drops: dict[str, int] = {}
+    for phase in told["phases"]:
+        for part, reasons in phase["rejected"].items():
+            for reason, count in reasons.items():
+                drops[f"{part}.{reason}"] = drops.get(f"{part}.{reason}", 0) + count
+    figures = {f"loss.{p['phase']}": p["final_loss"] for p in told["phases"]}
+    figures.update(told.get("figures", {}))
+    identities = {"weights": told["weights"], "encoder": told["encoder"]}
+    return Draft(totals, drops, figures, identities, licences)
