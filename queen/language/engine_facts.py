@@ -25,7 +25,7 @@ class Node:
 
     Attributes:
         best: expected score of the position, as METHOD defines it for mistakes.
-        best_move: UCI; "" where the game is over.
+        best_move: UCI; "" if unknown or the game is over.
         line: the engine's line, `best_move` first; empty if unknown or the game is over.
         values: expected score of each move that was judged; the best move need not be there.
         mistake: how far below `best` a move's value makes it a mistake.
@@ -47,6 +47,11 @@ class Node:
     def from_line(cls, expected: float, line: Line) -> Node:
         """From a search's score and line alone, the game not over."""
         return cls(expected, line[0], line, {line[0]: expected})
+
+    @classmethod
+    def from_loss(cls, best: float, move: str, loss: float, mistake: float = 0.10) -> Node:
+        """From what a position is worth and what one move there gives away, all else unknown."""
+        return cls(best, move if loss <= 0 else "", (), {move: best - loss}, mistake)
 
     def value(self, move: str) -> float:
         """A move's expected score; the best move's is the position's. KeyError if not judged."""

@@ -26,8 +26,6 @@ from queen.games.chess.notation import (
     MALFORMED,
     WRONG_PIECE,
     MoveTextError,
-    line_text,
-    parse_line,
 )
 from queen.games.chess.position import Position
 from queen.language import grammar
@@ -179,22 +177,20 @@ class Limits:
 
 def render(explanation: Explanation) -> str:
     """The explanation as the model writes it (see the module's text), no newline at the end."""
-    board = chess.Board(explanation.fen)
-    ground = Ground(board)
+    ground = Ground(chess.Board(explanation.fen))
     head = [
-        f"best {line_text(board, (explanation.best,))}",
-        f"line {line_text(board, explanation.line)}",
+        f"best {ground.text((), (explanation.best,))}",
+        f"line {ground.text((), explanation.line)}",
     ]
     candidates = [_candidate_text(ground, candidate) for candidate in explanation.candidates]
     return "\n".join([*head, *candidates, *(sentence.text for sentence in explanation.prose)])
 
 
 def _candidate_text(ground: Ground, candidate: Candidate) -> str:
-    text = f"candidate {line_text(ground.root, (candidate.move,))} {candidate.score:.2f}"
-    after = ground.after((candidate.move,))
-    if not candidate.line or after is None:
+    text = f"candidate {ground.text((), (candidate.move,))} {candidate.score:.2f}"
+    if not candidate.line:
         return text
-    return f"{text} line {line_text(after, candidate.line)}"
+    return f"{text} line {ground.text((candidate.move,), candidate.line)}"
 
 
 def parse(
@@ -250,7 +246,7 @@ class _Reader:
         words = self._words("best", Reason.NO_BEST)
         if len(words) < 2:
             raise self.error(Reason.NO_BEST, 5, "no move follows 'best'")
-        move = self._moves(self.ground.root, words[1:2], in_line=False)[0]
+        move = self._moves((), words[1:2], in_line=False)[0]
         if self.limits:
             self._nothing_after(words, 2)
         self.at += 1
@@ -258,7 +254,7 @@ class _Reader:
 
     def line(self, best: str) -> Line:
         words = self._words("line", Reason.NO_LINE)
-        moves = self._moves(self.ground.root, words[1:], in_line=True)
+        moves = self._moves((), words[1:], in_line=True)
         if moves[:1] != (best,):
             column = words[1][0] if len(words) > 1 else 5
             raise self.error(Reason.LINE_NOT_BEST, column, "the line does not begin with best")
@@ -296,7 +292,7 @@ class _Reader:
         words = self._words("candidate", Reason.NO_CANDIDATE)
         if len(words) < 2:
             raise self.error(Reason.MALFORMED, len("candidate"), "no move follows 'candidate'")
-        move = self._moves(self.ground.root, words[1:2], in_line=False)[0]
+        move = self._moves((), words[1:2], in_line=False)[0]
         if move in seen:
             raise self.error(Reason.DUPLICATE_CANDIDATE, words[1][0], f"{move} came before")
         if len(seen) == self.limits.candidates:
@@ -311,22 +307,17 @@ class _Reader:
             return ()
         if words[0][1] != "line" or len(words) < 2:
             raise self.error(Reason.UNKNOWN_LINE, words[0][0], "expected 'line' and moves")
-        after = self.ground.after((move,))
-        assert after is not None
-        return self._moves(after, words[1:], in_line=True)
+        return self._moves((move,), words[1:], in_line=True)
 
-    def _moves(
-        self, board: chess.Board, words: list[tuple[int, str]], *, in_line: bool
-    ) -> tuple[str, ...]:
+    def _moves(self, at: Line, words: list[tuple[int, str]], *, in_line: bool) -> Line:
         if self.limits and len(words) > self.limits.plies:
             column = words[self.limits.plies][0]
             raise self.error(Reason.TOO_LONG, column, f"over {self.limits.plies} plies")
         try:
-            moves = parse_line(board, " ".join(word for _, word in words))
+            return self.ground.read(at, [word for _, word in words])
         except MoveTextError as error:
             reason = _MOVE_REASONS[error.reason][in_line]
             raise self.error(reason, words[error.ply][0], error.what) from error
-        return tuple(move.uci() for move in moves)
 
     def _words(self, keyword: str, missing: Reason) -> list[tuple[int, str]]:
         """The current row's words with their columns; its first must be the keyword."""

@@ -15,9 +15,6 @@ from functools import cache
 from itertools import product
 from typing import NamedTuple
 
-import chess
-
-from queen.games.chess.notation import line_text
 from queen.language.ground import Ground, Line
 from queen.language.skeletons import BOARD_SKELETONS
 from queen.language.skeletons_engine import ENGINE_SKELETONS
@@ -63,9 +60,9 @@ class UnplayableError(ValueError):
 
 
 class Spelling(NamedTuple):
-    """How moves, piece letters and squares are written."""
+    """How moves after a line, piece letters and squares are written."""
 
-    line: Callable[[chess.Board, Sequence[str]], str]
+    line: Callable[[Ground, Line, Line], str]
     piece: Callable[[str], str]
     square: Callable[[str], str]
 
@@ -77,7 +74,7 @@ class Words(NamedTuple):
     one: bool
 
 
-TOKENS = Spelling(line_text, "<{}>".format, "<{}>".format)
+TOKENS = Spelling(Ground.text, "<{}>".format, "<{}>".format)
 
 
 @dataclass(frozen=True)
@@ -118,15 +115,14 @@ def write(
     claim: Claim, ground: Ground, skeleton: Skeleton, frame: str, spelling: Spelling = TOKENS
 ) -> str:
     """The claim as a sentence. Raises UnplayableError where its moves are not legal."""
-    board = ground.after(claim.at)
-    if board is None:
+    if ground.after(claim.at) is None:
         raise UnplayableError(f"{claim.at} is not legal from {ground.root.fen()}")
     words = {
-        str(i): _spoken(slot, arg, board, spelling)
+        str(i): _spoken(slot, arg, ground, claim.at, spelling)
         for i, (slot, arg) in enumerate(zip(KINDS[claim.kind], claim.args, strict=True))
     }
     if claim.at:
-        words["at"] = Words(spelling.line(ground.root, claim.at), len(claim.at) == 1)
+        words["at"] = Words(spelling.line(ground, (), claim.at), len(claim.at) == 1)
     return _capital(_fill(_template(frame, skeleton), words))
 
 
@@ -224,13 +220,13 @@ def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def _spoken(slot: Slot, arg: str, board: chess.Board, spelling: Spelling) -> Words:
+def _spoken(slot: Slot, arg: str, ground: Ground, at: Line, spelling: Spelling) -> Words:
     """An argument as it stands in the text."""
     if slot in (Slot.MOVE, Slot.LINE):
         moves = tuple(arg.split())
-        if not moves or Ground(board).after(moves) is None:
-            raise UnplayableError(f"{arg} is not legal from {board.fen()}")
-        return Words(spelling.line(board, moves), len(moves) == 1)
+        if not moves or ground.after(at + moves) is None:
+            raise UnplayableError(f"{arg} is not legal after {at} from {ground.root.fen()}")
+        return Words(spelling.line(ground, at, moves), len(moves) == 1)
     if slot in (Slot.UNIT, Slot.UNITS):
         units = [
             f"the {spelling.piece(unit[0])} on {spelling.square(unit[1:])}" for unit in arg.split()

@@ -8,7 +8,7 @@ from queen.games.chess.notation import humanize, san_line
 from queen.games.chess.position import Position
 from queen.language import grammar
 from queen.language.explanation import Candidate, Explanation, Sentence
-from queen.language.ground import Ground
+from queen.language.ground import Ground, Line
 
 
 def for_people(explanation: Explanation, position: Position) -> str:
@@ -43,7 +43,13 @@ def _piece_name(letter: str) -> str:
     return chess.piece_name(chess.PIECE_SYMBOLS.index(letter.lower()))
 
 
-IN_WORDS = grammar.Spelling(san_line, _piece_name, str)
+def _san(ground: Ground, at: Line, moves: Line) -> str:
+    board = ground.after(at)
+    assert board is not None
+    return san_line(board, moves)
+
+
+IN_WORDS = grammar.Spelling(_san, _piece_name, str)
 
 
 def _weighed(board: chess.Board, candidate: Candidate) -> str:
