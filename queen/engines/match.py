@@ -17,7 +17,9 @@ import chess
 import chess.pgn
 import orjson
 
+from queen.engines.analysis import EngineFailure, Limit
 from queen.engines.players import Player
+from queen.engines.pool import Analyser
 from queen.engines.score import expected_from_cp
 from queen.errors import QueenError
 from queen.games.chess.position import Position
@@ -27,7 +29,7 @@ Verdict = Callable[[Sequence[chess.Board]], Sequence[float]]
 
 
 class MatchError(QueenError):
-    """A match that cannot be resumed: its file belongs to other games."""
+    """A match that cannot go on: its record is another's, or its adjudicator fails."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,25 @@ class GameRecord:
 def material_verdict(boards: Sequence[chess.Board]) -> list[float]:
     """White's expected score by material alone: 1, 3, 3, 5, 9 pawns of 100 centipawns."""
     return [expected_from_cp(100 * _material(board)) for board in boards]
+
+
+def engine_verdict(analyser: Analyser, limit: Limit) -> Verdict:
+    """A verdict by engine searches. It raises MatchError where the engine fails."""
+
+    def verdict(boards: Sequence[chess.Board]) -> list[float]:
+        fens = [board.fen(en_passant="legal") for board in boards]
+        values = []
+        for board, answer in zip(boards, analyser.analyse(fens, limit), strict=True):
+            if isinstance(answer, EngineFailure):
+                raise MatchError(
+                    f"the engine that adjudicates failed ({answer.reason}): {answer.detail}",
+                    where=answer.fen,
+                    remedy="run again (finished games are kept), or adjudicate by material",
+                )
+            values.append(answer.expected if board.turn else 1.0 - answer.expected)
+        return values
+
+    return verdict
 
 
 def paired(

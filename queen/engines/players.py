@@ -25,6 +25,7 @@ PIECE_VALUES = {
     chess.QUEEN: 9,
     chess.KING: 100,
 }
+MATE = 1000
 
 
 class Player(Protocol):
@@ -80,16 +81,16 @@ class MaterialPlayer:
 
 
 def material_gain(board: chess.Board, move: chess.Move) -> int:
-    """Pawns the mover wins by `move` after the exchanges on its square; 1000 for mate.
+    """Pawns the mover wins by `move` after the exchanges on its square; MATE for mate.
 
     A draw on the spot counts 0. The board is left as it was.
     """
     gain = _taken(board, move) + _promoted(move)
     board.push(move)
     try:
-        if board.is_checkmate():
-            return 1000
-        if board.is_stalemate() or board.is_insufficient_material():
+        if not any(board.generate_legal_moves()):
+            return MATE if board.is_check() else 0
+        if board.is_insufficient_material():
             return 0
         return gain - _recapture(board, move.to_square)
     finally:

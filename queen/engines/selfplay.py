@@ -15,10 +15,12 @@ any move at all at its blunder rate.
 from __future__ import annotations
 
 import argparse
+import ctypes
 import json
 import math
 import multiprocessing
 import random
+import signal
 import statistics
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -41,7 +43,8 @@ from queen.engines.match import (
 )
 from queen.engines.openings import OpeningRules, draw_opening, random_ply
 from queen.engines.players import game_rng
-from queen.engines.stream import Choice, EngineStream, Query, Reply, die_with_parent
+from queen.engines.stream import Choice, EngineStream, Query, Reply
+from queen.engines.uci import PR_SET_PDEATHSIG
 from queen.games.chess.position import Position
 
 ENGINES = ("stockfish", "fairy-stockfish")
@@ -73,41 +76,59 @@ class Strength:
         return f"{engine_name} nodes={self.nodes}{skill}{blunder}"
 
     @property
-    def rank(self) -> float:
-        """A rough order, used only to pair players of like strength."""
-        return math.log2(self.nodes + 20) + 0.35 * self.skill - 40 * self.blunder
-
-    @property
     def go(self) -> str:
         depth = "" if self.skill == FULL_SKILL else f" depth {1 + self.skill}"
         return f"go nodes {self.nodes}{depth}"
 
 
-def ladder() -> list[Strength]:
-    """The strengths that play, weakest first by `rank`."""
-    stockfish = [
-        (1, 0, 0.12), (1, 2, 0.06), (1, 5, 0.03), (1, 20, 0.05), (1, 20, 0.0),
-        (20, 0, 0.08), (20, 4, 0.02), (50, 2, 0.04), (50, 8, 0.0), (50, 20, 0.02),
-        (100, 3, 0.0), (100, 10, 0.02), (200, 5, 0.0), (200, 12, 0.0), (200, 20, 0.01),
-        (500, 6, 0.02), (500, 10, 0.0), (500, 20, 0.0), (1000, 8, 0.0), (1000, 15, 0.0),
-        (2000, 12, 0.01), (2000, 20, 0.0),
-    ]  # fmt: skip
-    fairy = [
-        (1, 1, 0.08), (1, 20, 0.0), (50, 4, 0.04), (100, 20, 0.01), (200, 8, 0.0),
-        (500, 3, 0.0), (500, 20, 0.0), (1000, 12, 0.0), (2000, 20, 0.0),
-    ]  # fmt: skip
-    strengths = [Strength("stockfish", *row) for row in stockfish]
-    strengths += [Strength("fairy-stockfish", *row) for row in fairy]
-    return sorted(strengths, key=lambda s: (s.rank, s.engine))
+# Engine, nodes, skill, blunder: weakest first, as a first set of games rated them.
+LADDER = tuple(
+    Strength(*row)
+    for row in (
+        ("fairy-stockfish", 1, 1, 0.08),
+        ("stockfish", 20, 0, 0.08),
+        ("stockfish", 1, 0, 0.12),
+        ("stockfish", 1, 2, 0.06),
+        ("fairy-stockfish", 50, 4, 0.04),
+        ("stockfish", 50, 2, 0.04),
+        ("stockfish", 100, 3, 0.0),
+        ("stockfish", 20, 4, 0.02),
+        ("stockfish", 1, 5, 0.03),
+        ("fairy-stockfish", 1, 20, 0.0),
+        ("stockfish", 500, 6, 0.02),
+        ("stockfish", 200, 5, 0.0),
+        ("fairy-stockfish", 500, 3, 0.0),
+        ("stockfish", 1000, 8, 0.0),
+        ("stockfish", 200, 12, 0.0),
+        ("fairy-stockfish", 200, 8, 0.0),
+        ("stockfish", 100, 10, 0.02),
+        ("stockfish", 500, 10, 0.0),
+        ("fairy-stockfish", 100, 20, 0.01),
+        ("stockfish", 1, 20, 0.05),
+        ("stockfish", 1000, 15, 0.0),
+        ("stockfish", 50, 8, 0.0),
+        ("fairy-stockfish", 1000, 12, 0.0),
+        ("stockfish", 50, 20, 0.02),
+        ("stockfish", 200, 20, 0.01),
+        ("stockfish", 2000, 12, 0.01),
+        ("fairy-stockfish", 500, 20, 0.0),
+        ("stockfish", 1, 20, 0.0),
+        ("stockfish", 500, 20, 0.0),
+        ("fairy-stockfish", 2000, 20, 0.0),
+        ("stockfish", 1000, 20, 0.0),
+        ("stockfish", 1500, 20, 0.0),
+        ("stockfish", 2000, 20, 0.0),
+    )
+)
 
 
 def choose_pair(rng: random.Random) -> tuple[Strength, Strength]:
     """White and Black: three times in four of like strength, else any two."""
-    steps = ladder()
-    one = rng.randrange(len(steps))
-    near = [i for i in range(len(steps)) if i != one and abs(i - one) <= 3]
-    other = rng.choice(near) if rng.random() < 0.75 else rng.randrange(len(steps))
-    both = [steps[one], steps[other]]
+    one = rng.randrange(len(LADDER))
+    others = [i for i in range(len(LADDER)) if i != one]
+    near = [i for i in others if abs(i - one) <= 3]
+    other = rng.choice(near if rng.random() < 0.75 else others)
+    both = [LADDER[one], LADDER[other]]
     rng.shuffle(both)
     return both[0], both[1]
 
@@ -174,7 +195,7 @@ class Workshop:
         )
         # Most games are given up when decided; the others go on to mate or a draw.
         looks = 4 if rng.random() < 0.6 else 0
-        rules = Rules(max_plies=rng.randint(140, 220), check_every=looks, decided=0.97)
+        rules = Rules(max_plies=rng.randint(130, 200), check_every=looks, decided=0.97)
         return play([pairing], rules, self.verdict)[0]
 
     def verdict(self, boards: Sequence[chess.Board]) -> list[float]:
@@ -213,7 +234,7 @@ _workshop: Workshop | None = None
 
 def _open_workshop(commands: Mapping[str, str], seed: int) -> None:
     global _workshop
-    die_with_parent()
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     _workshop = Workshop(commands, seed)
 
 

@@ -6,28 +6,23 @@ an engine has to know the moves before a position to see repetitions, and nothin
 
 from __future__ import annotations
 
-import ctypes
-import os
-import select
-import signal
-import subprocess
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import chess
 
+from queen.engines.locate import find_engine
 from queen.engines.score import Score
+from queen.engines.uci import EngineFaultError, EngineProcess
 from queen.errors import QueenError
 
 # Commands in flight must fit in a pipe (64 KiB): an engine that cannot write its answers stops
 # reading, and then neither side moves.
 IN_FLIGHT = 16
-PR_SET_PDEATHSIG = 1
 
 
 class EngineGoneError(QueenError):
-    """An engine that cannot be started, died, hung or answered rubbish, twice."""
+    """An engine that died, hung or answered rubbish, twice."""
 
 
 @dataclass(frozen=True)
@@ -61,15 +56,15 @@ class Reply:
     choices: tuple[Choice, ...]
 
 
-def die_with_parent() -> None:
-    """Ask the kernel (Linux) to end this process when its parent ends, however it ends."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
 class EngineStream:
     """Searches in order through one engine process: one thread, state cleared before each.
 
     Started when first needed and after a failure; closed by `close` or with this process.
+
+    Args:
+        command: the engine's program, or "auto".
+        options: UCI options; by default one thread and the smallest hash, quick to clear.
+        timeout_s: a search that takes longer counts as a hang.
     """
 
     def __init__(
@@ -77,35 +72,33 @@ class EngineStream:
     ) -> None:
         self._command, self._timeout_s = command, timeout_s
         self._options = {"Threads": 1, "Hash": 1, **options}
-        self._process: subprocess.Popen[bytes] | None = None
-        self._pending = b""
-        self._name = command
+        self._process: EngineProcess | None = None
 
     @property
     def name(self) -> str:
-        """What the engine calls itself."""
-        if self._process is None:
-            self._start()
-        return self._name
+        """What the engine calls itself, version included."""
+        engine = self._engine()
+        return f"{engine.name} {engine.version}".strip()
 
     def search(self, queries: Sequence[Query]) -> list[Reply]:
-        """One reply for each query, in order. Raises EngineGoneError after two failures."""
+        """One reply for each query, in order.
+
+        Raises EngineGoneError after two failures, EngineStartError where it cannot be started.
+        """
         replies: list[Reply] = []
         for first in range(0, len(queries), IN_FLIGHT):
             group = queries[first : first + IN_FLIGHT]
             try:
                 replies += self._search(group)
-            except EngineGoneError:
-                self.close()
-                replies += self._search(group)
+            except EngineFaultError:
+                replies += self._again(group)
         return replies
 
     def close(self) -> None:
         """End the process; a later search starts another."""
         if self._process is not None:
-            self._process.kill()
-            self._process.communicate()
-        self._process, self._pending = None, b""
+            self._process.close()
+        self._process = None
 
     def __enter__(self) -> EngineStream:
         return self
@@ -113,79 +106,42 @@ class EngineStream:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _start(self) -> None:
+    def _engine(self) -> EngineProcess:
+        if self._process is None:
+            self._process = EngineProcess(find_engine(self._command))
+            self._process.configure(self._options)
+        return self._process
+
+    def _again(self, queries: Sequence[Query]) -> list[Reply]:
+        self.close()
         try:
-            self._process = subprocess.Popen(
-                [self._command],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                preexec_fn=die_with_parent,
-            )
-        except OSError as error:
-            raise self._gone(f"cannot be started: {error}") from error
-        self._send(["uci"])
-        for line in self._lines_until("uciok"):
-            if line.startswith("id name "):
-                self._name = line.removeprefix("id name ").strip()
-        options = (f"setoption name {name} value {value}" for name, value in self._options.items())
-        self._send([*options, "isready"])
-        for _ in self._lines_until("readyok"):
-            pass
+            return self._search(queries)
+        except EngineFaultError as fault:
+            self.close()
+            raise EngineGoneError(
+                f"the engine {fault.reason} twice: {fault.detail}",
+                where=self._command,
+                remedy="run it by hand on the positions of this match, or play another engine",
+            ) from fault
 
     def _search(self, queries: Sequence[Query]) -> list[Reply]:
-        if self._process is None:
-            self._start()
+        engine = self._engine()
         # ucinewgame waits for the search before it; the other commands do not.
-        commands = [
-            f"ucinewgame\nsetoption name MultiPV value {query.multipv}\n"
-            f"position {query.position}\n{query.go}"
-            for query in queries
-        ]
-        self._send(commands)
-        return [_reply(list(self._lines_until("bestmove"))) for _ in queries]
-
-    def _send(self, commands: Sequence[str]) -> None:
-        assert self._process is not None
-        assert self._process.stdin is not None
-        try:
-            self._process.stdin.write(("\n".join(commands) + "\n").encode())
-            self._process.stdin.flush()
-        except OSError as error:
-            raise self._gone(f"died: {error}") from error
-
-    def _lines_until(self, last: str) -> Iterator[str]:
-        """The engine's lines up to and with the one that begins with `last`."""
-        deadline = time.monotonic() + self._timeout_s
-        while True:
-            line = self._line(deadline)
-            yield line
-            if line.split(" ", 1)[0] == last:
-                return
-
-    def _line(self, deadline: float) -> str:
-        while b"\n" not in self._pending:
-            self._pending += self._read(deadline)
-        line, self._pending = self._pending.split(b"\n", 1)
-        return line.decode(errors="replace").strip()
-
-    def _read(self, deadline: float) -> bytes:
-        assert self._process is not None
-        assert self._process.stdout is not None
-        out = self._process.stdout.fileno()
-        if not select.select([out], [], [], max(0.0, deadline - time.monotonic()))[0]:
-            raise self._gone(f"gave no answer within {self._timeout_s:g} s")
-        data = os.read(out, 1 << 16)
-        if not data:
-            raise self._gone("died")
-        return data
-
-    def _gone(self, what: str) -> EngineGoneError:
-        return EngineGoneError(
-            f"the engine {what}",
-            where=self._command,
-            remedy="run it by hand, type `uci`, and see what it says",
+        engine.send(
+            "".join(
+                f"ucinewgame\nsetoption name MultiPV value {query.multipv}\n"
+                f"position {query.position}\n{query.go}\n"
+                for query in queries
+            )
         )
+        return [self._read() for _ in queries]
+
+    def _read(self) -> Reply:
+        lines = self._engine().frame(b"bestmove", self._timeout_s)
+        try:
+            return _reply([line.decode() for line in lines])
+        except (ValueError, IndexError) as error:
+            raise EngineFaultError("rubbish", f"{lines[-1]!r}: {error}") from error
 
 
 def _reply(lines: Sequence[str]) -> Reply:
@@ -201,6 +157,8 @@ def _reply(lines: Sequence[str]) -> Reply:
     slots = max(sorted(depths.items(), reverse=True), key=lambda d: len(d[1]), default=(0, {}))[1]
     best = lines[-1].split()[1:2]
     move = best[0] if best and best[0] not in ("(none)", "0000") else None
+    if move is not None:
+        chess.Move.from_uci(move)  # ValueError where it is none
     return Reply(move, _distinct([slots[slot] for slot in sorted(slots)]))
 
 

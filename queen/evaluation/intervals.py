@@ -1,0 +1,136 @@
+"""Confidence intervals: bootstrap by game for shares of positions, Wilson's for plain counts.
+
+Positions of one game are alike, so games and not positions are drawn again. Source: METHOD
+section 1 (Verdict of a round).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.stats import norm
+
+from queen.errors import QueenError
+
+SAMPLES = 4000
+CHUNK = 1 << 22  # weights held in memory at once
+
+
+@dataclass(frozen=True)
+class Interval:
+    """An estimate with its bounds at `level`, from `clusters` independent games."""
+
+    estimate: float
+    low: float
+    high: float
+    level: float
+    clusters: int
+
+    @property
+    def above_zero(self) -> bool:
+        return self.low > 0.0
+
+    @property
+    def below_zero(self) -> bool:
+        return self.high < 0.0
+
+
+def wilson(successes: int, trials: int, level: float = 0.95) -> tuple[float, float]:
+    """Wilson's score interval of a share of independent trials; (0, 1) without trials."""
+    if not 0 <= successes <= trials:
+        raise QueenError(f"{successes} successes in {trials} trials", remedy="check the counts")
+    if trials == 0:
+        return 0.0, 1.0
+    z = float(norm.ppf(0.5 + level / 2.0))
+    share = successes / trials
+    middle = share + z**2 / (2 * trials)
+    reach = z * math.sqrt(share * (1 - share) / trials + z**2 / (4 * trials**2))
+    scale = 1 + z**2 / trials
+    # The bounds touch 0 and 1 exactly where no trial, or every trial, succeeds.
+    low = 0.0 if successes == 0 else (middle - reach) / scale
+    high = 1.0 if successes == trials else (middle + reach) / scale
+    return low, high
+
+
+def cluster_bootstrap(
+    values: ArrayLike,
+    clusters: Sequence[Hashable],
+    *,
+    seed: int,
+    samples: int = SAMPLES,
+    level: float = 0.95,
+) -> Interval:
+    """The mean of `values` [positions] with a percentile interval, games drawn again.
+
+    Args:
+        values: one for each position.
+        clusters: the game of each position.
+        seed: of the draws; the order of the games does not matter beyond it.
+        samples: bootstrap samples.
+        level: coverage.
+
+    With fewer than two games nothing is known of their spread: the bounds are infinite.
+    Raises QueenError where there are no positions or the lengths differ.
+    """
+    array = np.asarray(values, dtype=np.float64)
+    if array.ndim != 1 or len(array) != len(clusters) or not len(array):
+        raise QueenError(
+            f"values of shape {array.shape} for {len(clusters)} games",
+            remedy="give one value and one game for each position, and at least one",
+        )
+    sums, counts = _totals(array, clusters)
+    estimate = float(sums.sum() / counts.sum())
+    if len(sums) < 2:
+        return Interval(estimate, -math.inf, math.inf, level, len(sums))
+    means = _resampled_means(sums, counts, np.random.default_rng(seed), samples)
+    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
+    return Interval(estimate, float(low), float(high), level, len(sums))
+
+
+def paired_difference(
+    ours: ArrayLike,
+    theirs: ArrayLike,
+    clusters: Sequence[Hashable],
+    *,
+    seed: int,
+    samples: int = SAMPLES,
+    level: float = 0.95,
+) -> Interval:
+    """Mean of ours - theirs, position by position, with an interval by `cluster_bootstrap`."""
+    first, second = np.asarray(ours, np.float64), np.asarray(theirs, np.float64)
+    if first.shape != second.shape:
+        raise QueenError(
+            f"{first.shape} values of ours against {second.shape} of theirs",
+            remedy="score both on the same positions, in the same order",
+        )
+    return cluster_bootstrap(first - second, clusters, seed=seed, samples=samples, level=level)
+
+
+def _totals(
+    values: NDArray[np.float64], clusters: Sequence[Hashable]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Sum and count of the values of each cluster, in order of first appearance."""
+    numbers: dict[Hashable, int] = {}
+    at = np.array([numbers.setdefault(cluster, len(numbers)) for cluster in clusters])
+    counts = np.bincount(at).astype(np.float64)
+    return np.bincount(at, weights=values).astype(np.float64), counts
+
+
+def _resampled_means(
+    sums: NDArray[np.float64],
+    counts: NDArray[np.float64],
+    rng: np.random.Generator,
+    samples: int,
+) -> NDArray[np.float64]:
+    """Means [samples] over as many clusters as there are, drawn with replacement."""
+    games = len(sums)
+    even = np.full(games, 1.0 / games)
+    means = []
+    for start in range(0, samples, step := max(1, CHUNK // games)):
+        weights = rng.multinomial(games, even, size=min(step, samples - start))
+        means.append((weights @ sums) / (weights @ counts))
+    return np.concatenate(means)
