@@ -88,6 +88,6 @@ def load_speaker(model: Path, encoder: Path, batch_size: int, cache_mb: int) -> 
 
     net = QueenModel.from_pretrained(model)
     tokenizer = AutoTokenizer.from_pretrained(model)
-    expert = Expert(load_encoder(encoder), net.config.states, memory_mb=cache_mb)
+    expert = Expert(load_encoder(encoder), net.config.bridge_states, memory_mb=cache_mb)
     generator = Generator(net.eval(), tokenizer, expert, batch_size=batch_size, dtype=torch.float32)
     return Speaker(generator)
