@@ -22,7 +22,8 @@ from queen.generation.scoring import Scored, score
 from queen.generation.slots import Stepper
 from queen.generation.trie import Node, move_trie
 from queen.networks.bridge import Context
-from queen.networks.queen import QueenModel, weights_digest
+from queen.networks.lc0.load import weights_digest
+from queen.networks.queen import QueenModel
 
 __all__ = ["Completion", "GenerationError", "Generator", "Request", "Sampling"]
 

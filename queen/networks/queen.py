@@ -6,7 +6,6 @@ Source: METHOD section 1, Architecture. The encoder is no part of the checkpoint
 from __future__ import annotations
 
 import functools
-import hashlib
 from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
@@ -320,16 +319,6 @@ def _drop_rows(gradient: Tensor, rows: list[int]) -> Tensor:
     kept = gradient.clone()
     kept[rows] = 0
     return kept
-
-
-def weights_digest(model: nn.Module) -> str:
-    """A digest of a model's weights: names, types, shapes and bytes, whatever its device."""
-    digest = hashlib.blake2b(digest_size=16)
-    for name, tensor in sorted(model.state_dict().items()):
-        plain = tensor.detach().cpu().contiguous()
-        digest.update(f"{name} {plain.dtype} {tuple(plain.shape)}".encode())
-        digest.update(plain.reshape(-1).view(torch.uint8).numpy().data)
-    return digest.hexdigest()
 
 
 def _check(config: QueenConfig) -> None:
