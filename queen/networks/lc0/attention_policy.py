@@ -70,14 +70,17 @@ class EncoderLayer(nn.Module):
         return out
 
     @staticmethod
-    def read(weights: Weights, width: int) -> State:
+    def read(weights: Weights, width: int, depth: int = -1, hidden: int = -1) -> State:
+        """Where sizes are given (those of an earlier layer), the layer must have them."""
         mha, ffn = weights.part("mha"), weights.part("ffn")
         state: State = {}
         for name in ("q", "k", "v"):
-            state |= prefixed(f"mha.{name}", read_dense(mha, name, width))
-        state |= prefixed("mha.dense", read_dense(mha, "dense", len(state["mha.q.bias"])))
-        state |= prefixed("ffn1", read_dense(ffn, "dense1", width))
-        state |= prefixed("ffn2", read_dense(ffn, "dense2", len(state["ffn1.bias"])))
+            state |= prefixed(f"mha.{name}", read_dense(mha, name, width, depth))
+            depth = len(state["mha.q.bias"])
+        state |= prefixed("mha.dense", read_dense(mha, "dense", depth, width))
+        state |= prefixed("ffn1", read_dense(ffn, "dense1", width, hidden))
+        hidden = len(state["ffn1.bias"])
+        state |= prefixed("ffn2", read_dense(ffn, "dense2", hidden, width))
         for i in (1, 2):
             state[f"norm{i}.weight"] = weights.array(f"ln{i}_gammas", width)
             state[f"norm{i}.bias"] = weights.array(f"ln{i}_betas", width)
@@ -134,12 +137,14 @@ class AttentionPolicy(nn.Module):
     @staticmethod
     def read(weights: Weights, inputs: int) -> State:
         state = prefixed("embed", read_dense(weights, "ip_pol", inputs))
-        width = len(state["embed.bias"])
+        width, sizes = len(state["embed.bias"]), (-1, -1)
         for i, layer in enumerate(weights.parts("pol_encoder")):
-            state |= prefixed(f"layers.{i}", EncoderLayer.read(layer, width))
+            one = EncoderLayer.read(layer, width, *sizes)
+            sizes = len(one["mha.q.bias"]), len(one["ffn1.bias"])
+            state |= prefixed(f"layers.{i}", one)
         state |= prefixed("q", read_dense(weights, "ip2_pol", width))
-        state |= prefixed("k", read_dense(weights, "ip3_pol", width))
         depth = len(state["q.bias"])
+        state |= prefixed("k", read_dense(weights, "ip3_pol", width, depth))
         state["promotion.weight"] = weights.array("ip4_pol_w", 4, depth)
         return state
 

@@ -62,7 +62,7 @@ class ConvolutionPolicy(nn.Module):
     @staticmethod
     def read(weights: Weights, width: int) -> State:
         first = read_conv(weights, "policy1", width, 3)
-        second = read_conv(weights, "policy", len(first["bias"]), 3)
+        second = read_conv(weights, "policy", len(first["bias"]), 3, POLICY_PLANES)
         return prefixed("first", first) | prefixed("second", second)
 
 
@@ -81,7 +81,7 @@ class DensePolicy(nn.Module):
     @staticmethod
     def read(weights: Weights, width: int) -> State:
         first = read_conv(weights, "policy", width, 1)
-        second = read_dense(weights, "ip_pol", 64 * len(first["bias"]))
+        second = read_dense(weights, "ip_pol", 64 * len(first["bias"]), len(MOVES))
         return prefixed("first", first) | prefixed("second", second)
 
 
@@ -110,9 +110,9 @@ class ScalarHead(nn.Module):
         return torch.relu(raw) if self.positive else raw
 
     @staticmethod
-    def read(weights: Weights, block: str, stem: str, width: int) -> State:
+    def read(weights: Weights, block: str, stem: str, width: int, outputs: int) -> State:
         """From ConvBlock `block` and the dense layers `ip1_stem` and `ip2_stem`."""
         planes = read_conv(weights, block, width, 1)
         hidden = read_dense(weights, f"ip1_{stem}", 64 * len(planes["bias"]))
-        out = read_dense(weights, f"ip2_{stem}", len(hidden["bias"]))
+        out = read_dense(weights, f"ip2_{stem}", len(hidden["bias"]), outputs)
         return prefixed("conv", planes) | prefixed("hidden", hidden) | prefixed("out", out)

@@ -43,10 +43,10 @@ def as_tokens(image: Tensor) -> Tensor:
     return image.flatten(2).transpose(1, 2)
 
 
-def read_conv(weights: Weights, name: str, inputs: int, kernel: int) -> State:
+def read_conv(weights: Weights, name: str, inputs: int, kernel: int, outputs: int = -1) -> State:
     """A ConvBlock, batch normalisation folded in: weight [out, in, k, k] and bias [out]."""
     block = weights.part(name)
-    kernels = block.array("weights", -1, inputs, kernel, kernel).astype(np.float64)
+    kernels = block.array("weights", outputs, inputs, kernel, kernel).astype(np.float64)
     outputs = len(kernels)
     bias = _vector(block, "biases", outputs, 0.0)
     if block.has("bn_means"):
@@ -64,10 +64,10 @@ def read_conv(weights: Weights, name: str, inputs: int, kernel: int) -> State:
     return {"weight": kernels.astype(np.float32), "bias": bias.astype(np.float32)}
 
 
-def read_dense(weights: Weights, stem: str, inputs: int, bias: str | None = None) -> State:
+def read_dense(weights: Weights, stem: str, inputs: int, outputs: int = -1) -> State:
     """A dense layer `stem_w`, `stem_b`: weight [out, in] and bias [out]."""
-    weight = weights.array(f"{stem}_w", -1, inputs)
-    return {"weight": weight, "bias": weights.array(bias or f"{stem}_b", len(weight))}
+    weight = weights.array(f"{stem}_w", outputs, inputs)
+    return {"weight": weight, "bias": weights.array(f"{stem}_b", len(weight))}
 
 
 def prefixed(prefix: str, state: State) -> State:

@@ -20,7 +20,7 @@ from queen.networks.lc0.config import Lc0Config, sizes_of
 from queen.networks.lc0.encoder import Lc0Encoder
 from queen.networks.lc0.errors import NetError, UnsupportedNet
 from queen.networks.lc0.format import NetFormat
-from queen.networks.lc0.proto import read_net
+from queen.networks.lc0.proto import Message, read_net
 from queen.networks.lc0.weights import Weights
 
 WEIGHTS_FILE, CONFIG_FILE = "model.safetensors", "config.json"
@@ -47,11 +47,7 @@ def load_net(path: Path | str) -> Lc0Net:
     path = Path(path)
     net = read_net(path)
     if "weights" not in net:
-        raise UnsupportedNet(
-            "holds an ONNX model and no weights" if "onnx_model" in net else "holds no weights",
-            where=f"{path}, field weights",
-            remedy="get the network in lc0's own format",
-        )
+        raise _without_weights(net, f"{path}, field weights")
     form = NetFormat.of(net)
     body = body_for(form, str(path))
     shape, arrays = body.read(Weights(net["weights"], str(path)), form)
@@ -104,6 +100,13 @@ def weights_digest(module: nn.Module) -> str:
         flat = tensor.detach().cpu().contiguous().flatten()
         digest.update(flat.view(torch.uint8).numpy().data)
     return digest.hexdigest()
+
+
+def _without_weights(net: Message, where: str) -> NetError:
+    if "onnx_model" in net:
+        remedy = "get the network in lc0's own format"
+        return UnsupportedNet("holds an ONNX model and no weights", where=where, remedy=remedy)
+    return NetError("missing: the file is cut short", where=where, remedy="get the file again")
 
 
 def _loaded(config: Lc0Config, state: Mapping[str, Tensor], where: str) -> Lc0Encoder:

@@ -96,8 +96,8 @@ class Residual(nn.Module):
 
     @staticmethod
     def read(weights: Weights, width: int) -> State:
-        state = prefixed("conv1", read_conv(weights, "conv1", width, 3))
-        state |= prefixed("conv2", read_conv(weights, "conv2", width, 3))
+        state = prefixed("conv1", read_conv(weights, "conv1", width, 3, width))
+        state |= prefixed("conv2", read_conv(weights, "conv2", width, 3, width))
         if weights.has("se"):
             se = weights.part("se")
             squeeze = se.array("w1", -1, width)
@@ -134,8 +134,10 @@ def read_resnet(weights: Weights, form: NetFormat) -> tuple[ResNetShape, State]:
     for i, block in enumerate(blocks):
         state |= prefixed(f"body.blocks.{i}", block)
     policy = _POLICIES[form.policy].read(weights, width)
-    value = ScalarHead.read(weights, "value", "val", width)
-    moves_left = ScalarHead.read(weights, "moves_left", "mov", width) if form.moves_left else {}
+    value = ScalarHead.read(weights, "value", "val", width, _value_outputs(form))
+    moves_left: State = {}
+    if form.moves_left:
+        moves_left = ScalarHead.read(weights, "moves_left", "mov", width, 1)
     heads = AttentionPolicy.heads(weights, policy) if form.policy == POLICY_ATTENTION else 0
     state |= prefixed("policy", policy) | prefixed("value", value)
     state |= prefixed("moves_left", moves_left)
@@ -147,7 +149,7 @@ def build_resnet(config: Lc0Config) -> Lc0Encoder:
     """An encoder of the configured sizes, weights not yet loaded."""
     shape, form = config.shape, config.format
     assert isinstance(shape, ResNetShape)
-    act, outputs = activation(form.default_activation), 3 if form.value == VALUE_WDL else 1
+    act, outputs = activation(form.default_activation), _value_outputs(form)
     value = ScalarHead(shape.width, shape.value_planes, shape.value_hidden, outputs, act, False)
     moves_left = None
     if form.moves_left:
@@ -162,6 +164,10 @@ _POLICIES: dict[int, type[DensePolicy | ConvolutionPolicy | AttentionPolicy]] = 
     POLICY_CONVOLUTION: ConvolutionPolicy,
     POLICY_ATTENTION: AttentionPolicy,
 }
+
+
+def _value_outputs(form: NetFormat) -> int:
+    return 3 if form.value == VALUE_WDL else 1
 
 
 def _policy(shape: ResNetShape, form: NetFormat, act: Activation) -> nn.Module:
