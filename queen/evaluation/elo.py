@@ -108,7 +108,8 @@ def fit_player(
 
     The interval is the profile likelihood's, the prior included. Where every game is lost (won),
     there is only an upper (lower) bound: the rating at which losing (winning) them all would have
-    a chance of 1 - level, as Clopper and Pearson's, without the prior.
+    a chance of 1 - level, as Clopper and Pearson's, without the prior (but never beyond the
+    estimate).
     Raises EloError where there are no games or a score is none.
     """
     if not scores or len(scores) != len(opponents):
@@ -177,7 +178,8 @@ class _Pool:
             return Rating(elo, elo, elo, points, games)
         if points in (0.0, games):
             bound = self._bound(k, won=points > 0, level=level)
-            low, high = (bound, None) if points > 0 else (None, bound)
+            # A narrow prior may outweigh the games: the estimate is never ruled out.
+            low, high = (min(bound, elo), None) if points > 0 else (None, max(bound, elo))
             return Rating(elo, low, high, points, games)
         drop = float(chi2.ppf(level, df=1)) / 2.0
         return Rating(elo, self._edge(k, -1.0, drop), self._edge(k, 1.0, drop), points, games)
