@@ -15,8 +15,8 @@ from queen.errors import QueenError
 from queen.language.consolidate import Rules, consolidate
 from queen.language.engine_facts import EngineFacts, Node, TermTable
 from queen.language.explanation import Explanation, ExplanationError, parse, render
-from queen.language.provenance import Child, Consolidated, Inputs
 from queen.language.proof import check
+from queen.language.provenance import Child, Consolidated, Inputs
 from queen.lineage.artifact import Draft
 from queen.search.candidates import Weighed
 from queen.search.tree import Node as TreeNode
@@ -77,9 +77,7 @@ def work(job: Job[Params], shard: Shard, out: Path) -> None:
     origins = {row["pid"]: row for row in job.table("explained").to_pylist()}
     terms = _terms(job, trees)
     counts: Counter[str] = Counter()
-    folded = [
-        row for tree in trees for row in _fold(job, tree, origins[tree.id], terms, counts)
-    ]
+    folded = [row for tree in trees for row in _fold(job, tree, origins[tree.id], terms, counts)]
     write_rows(out / ROWS, rows_table(folded, CONSOLIDATED))
     (out / COUNTS).write_bytes(orjson.dumps(dict(sorted(counts.items()))))
 
@@ -157,13 +155,13 @@ def _inputs(
 
 def _facts(child: TreeNode, terms: Mapping[str, TermTable]) -> EngineFacts:
     """What engines know of a child: its verdict, and the classical terms its claims rest on."""
-    nodes = {}
+    nodes: dict[Line, Node] = {}
     if child.verdict is not None:
         known = Node.from_verdict(child.verdict)
         if child.weighed is not None:
             known = _joined(known, child.weighed)
         nodes[()] = known
-    tables = {}
+    tables: dict[Line, TermTable] = {}
     for line in _term_lines(child.explanation):
         fen = position_after(child.position, line).fen
         if fen in terms:

@@ -27,9 +27,7 @@ class Guard:
     @classmethod
     def of(cls, evalset: Artifact) -> Guard:
         table = pq.read_table(evalset.file(ROWS), columns=["pid", "game_id"])
-        return cls(
-            frozenset(table["pid"].to_pylist()), frozenset(table["game_id"].to_pylist())
-        )
+        return cls(frozenset(table["pid"].to_pylist()), frozenset(table["game_id"].to_pylist()))
 
     def reason(self, row: Mapping[str, Any]) -> str | None:
         """Why a row may not enter, or None. A row has `pid`, and `game_id` where there is one."""

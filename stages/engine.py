@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
-from queen.engines.judge import MoveJudge
 from queen.engines.analysis import Analysis, Limit
+from queen.engines.cache import SearchCache
+from queen.engines.classical import ClassicalEvaluator
+from queen.engines.judge import MoveJudge
 from queen.engines.pool import Analyser
+from queen.games.chess.position import Position
+from queen.language.engine_facts import TermTable, term_table
+from stages.base import Job, engine_settings
 
 
 @dataclass(frozen=True)
@@ -31,9 +37,7 @@ class JudgeParams:
         return MoveJudge(analyser, Limit(nodes=self.nodes), close, self.mistake, self.margin)
 
 
-def searched(
-    analyser: Analyser, fens: Sequence[str], limit: Limit
-) -> Iterator[tuple[str, float]]:
+def searched(analyser: Analyser, fens: Sequence[str], limit: Limit) -> Iterator[tuple[str, float]]:
     """FEN and expected score of the side to move, where the engine answered."""
     for analysis in analyser.analyse(fens, limit):
         if isinstance(analysis, Analysis):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from queen.engines.judge import MoveJudge, RootVerdict, tactical_gap
 from queen.engines.analysis import Limit
+from queen.engines.judge import MoveJudge, RootVerdict, tactical_gap
 from queen.engines.pool import Analyser
 from queen.lineage.artifact import Draft
 from stages import gates
@@ -125,7 +126,7 @@ def _after_mistakes(
     limit = Limit(nodes=job.params.scan_nodes)
     values = dict(searched(analyser, [row["fen"] for row in rows], limit))
     for game in games:
-        for before, after in zip(game, game[1:], strict=False):
+        for before, after in pairwise(game):
             if after["ply"] != before["ply"] + 1:
                 continue
             had, has = values.get(before["fen"]), values.get(after["fen"])
@@ -138,12 +139,10 @@ def _with_baselines(
 ) -> Iterator[dict[str, Any]]:
     """Add the uniform legal mover's and the encoder's own move, and whether they are mistakes."""
     positions = [position_of(row) for row in rows]
-    policies = load_expert(job.inputs["encoder"], (), job.machine).policy(positions)
+    policies = load_expert(job.inputs["encoder"], (0,), job.machine).policy(positions)
     uniform = [_uniform_move(row, job.seed) for row in rows]
     greedy = [max(sorted(policy), key=policy.__getitem__) for policy in policies]
-    items = [
-        (row["fen"], sorted({u, e})) for row, u, e in zip(rows, uniform, greedy, strict=True)
-    ]
+    items = [(row["fen"], sorted({u, e})) for row, u, e in zip(rows, uniform, greedy, strict=True)]
     for row, u, e, verdict in zip(rows, uniform, greedy, judge.judge(items), strict=True):
         if isinstance(verdict, RootVerdict):
             yield {

@@ -198,8 +198,7 @@ def _part(job: Job[Params], rows: Sequence[Mapping[str, Any]]) -> dict[str, floa
         **{f"nmr{n}": f"line_ok_{n}" for n in PLIES},
     }
     shares = {
-        name: sum(bool(row[column]) for row in rows) / len(rows)
-        for name, column in columns.items()
+        name: sum(bool(row[column]) for row in rows) / len(rows) for name, column in columns.items()
     }
     shares["independence"] = 1.0 - shares["independence"]
     shares["parseable"] = sum(not row["reason"] for row in rows) / len(rows)

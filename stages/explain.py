@@ -140,9 +140,7 @@ def _explain(
     return texts
 
 
-def _judged(
-    result: Any, texts: Mapping[str, Completion], position: Position
-) -> dict[str, Any]:
+def _judged(result: Any, texts: Mapping[str, Completion], position: Position) -> dict[str, Any]:
     """The columns that say what became of a root."""
     if not isinstance(result, Weighed):
         return {"failure": f"engine_{result.reason}", "weighed": "", "texts": "{}", "own": ""}

@@ -87,17 +87,16 @@ def assemble(job: Job[Params], folders: Sequence[Path], out: Path) -> Draft:
     reasons = Counter(table["dropped"].to_pylist())
     kept = reasons.pop("", 0)
     counts = {"examples": table.num_rows, "kept": kept}
-    kept_rows = table.filter(pc.equal(table["dropped"], ""))
-    counts["kept_roots"] = kept_rows.num_rows - (pc.sum(pc.not_equal(kept_rows["path"], "")).as_py() or 0)
-    return Draft(
-        counts=counts, drops=reasons, licences=job.inputs["consolidated"].record.licences
-    )
+    roots = pc.and_(pc.equal(table["dropped"], ""), pc.equal(table["path"], ""))
+    counts["kept_roots"] = table.filter(roots).num_rows
+    return Draft(counts=counts, drops=reasons, licences=job.inputs["consolidated"].record.licences)
 
 
 def fork_of(row: Mapping[str, Any]) -> Fork | None:
     """Where the new line leaves the old one; None if it does not, or there was no old one."""
     position = position_of(row)
-    for ply, (old, new) in enumerate(zip(row["old_line"].split(), row["line"].split(), strict=False)):
+    lines = zip(row["old_line"].split(), row["line"].split(), strict=False)
+    for ply, (old, new) in enumerate(lines):
         if old != new:
             return Fork(ply, position, old, new)
         position = position.child(new)
@@ -143,9 +142,7 @@ def _row(
     }
 
 
-def _reason(
-    params: Params, row: Mapping[str, Any], pair: tuple[float, float] | str | None
-) -> str:
+def _reason(params: Params, row: Mapping[str, Any], pair: tuple[float, float] | str | None) -> str:
     """Why an example is dropped; "" if it is kept."""
     if row["path"] and not params.inner:
         return "inner"

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from queen.errors import QueenError
-from queen.games.chess.pgn import Game, Reject, read_games, split_of
+from queen.games.chess.pgn import Game, PgnError, Reject, read_games, split_of
 from queen.lineage.artifact import Draft, file_digest
 from stages.base import ROWS, Job, Shard, StageSpec, concat_shards, rows_table, write_rows
 
@@ -70,22 +70,26 @@ class Params:
 def shards(job: Job[Params]) -> Sequence[Shard]:
     """One shard for each file; its digest makes the key, not its path."""
     return [
-        Shard(path.name, {"file": path.name, "sha256": file_digest(path)})
-        for path in _sources(job)
+        Shard(path.name, {"file": number, "sha256": file_digest(path)})
+        for number, path in enumerate(_sources(job))
     ]
 
 
 def work(job: Job[Params], shard: Shard, out: Path) -> None:
     """Read one file; what cannot be read is a row of the rejects, with its reason."""
-    path = next(p for p in _sources(job) if p.name == shard.spec["file"])
+    path = _sources(job)[shard.spec["file"]]
     rejects: list[Reject] = []
-    rows = []
-    for game in read_games(path, keep_names=job.params.keep_names, on_reject=rejects.append):
-        rows.append(_row(game, job))
-        if len(rows) == job.params.limit:
-            break
-        if len(rows) % 100 == 0:
+    rows: list[dict[str, Any]] = []
+    try:
+        for game in read_games(path, keep_names=job.params.keep_names, on_reject=rejects.append):
+            rows.append(_row(game, job))
+            if len(rows) == job.params.limit:
+                break
             job.progress(len(rows), max(job.params.limit, len(rows) + 1), "games")
+    except PgnError:
+        # A file without one usable game: its faults are among the rejects; other files go on.
+        if not rejects:
+            raise
     write_rows(out / ROWS, rows_table(rows, GAMES))
     write_rows(out / REJECTS, rows_table([_reject(r) for r in rejects], REJECT))
 

@@ -72,9 +72,7 @@ def shards(job: Job[Params]) -> Sequence[Shard]:
     wanted = [("train", stage, job.params.positions[stage]) for stage in bank.stages()]
     wanted += [(HELDOUT, stage, job.params.heldout) for stage in bank.stages()]
     return [
-        Shard(
-            f"{split}-{stage}-{piece.id}", {"split": split, "curriculum": stage, **piece.spec}
-        )
+        Shard(f"{split}-{stage}-{piece.id}", {"split": split, "curriculum": stage, **piece.spec})
         for split, stage, count in wanted
         for piece in spans(count, POSITIONS_PER_SHARD)
     ]
@@ -82,9 +80,7 @@ def shards(job: Job[Params]) -> Sequence[Shard]:
 
 def work(job: Job[Params], shard: Shard, out: Path) -> None:
     """Ask about a run of positions; each position's questions hang on the seed and its id."""
-    piece = _Piece(
-        *(shard.spec[name] for name in ("split", "curriculum", "start", "stop"))
-    )
+    piece = _Piece(*(shard.spec[name] for name in ("split", "curriculum", "start", "stop")))
     rows, drops = _chosen(job, piece)
     asked = [question for row in rows for question in _ask_about(job, piece, row)]
     table = rows_table(asked, QUESTIONS)

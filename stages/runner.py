@@ -30,9 +30,9 @@ from queen.lineage.artifact import (
     read_record,
     writing,
 )
-from queen.lineage.state import State, open_state
-from queen.lineage.store import ShardStore, shard_key
 from queen.lineage.lock import stage_guard
+from queen.lineage.state import open_state
+from queen.lineage.store import ShardStore, shard_key
 from queen.lineage.tracking import Input, Output, Tracker
 from stages.base import EngineParams, Job, Machine, Shard, StageSpec, engine_settings
 from stages.console import progress_printer

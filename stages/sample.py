@@ -108,7 +108,8 @@ def _game_positions(job: Job[Params], kind: str) -> list[dict[str, Any]]:
     table = job.table("positions")
     chosen = pc.and_(pc.equal(table["split"], "train"), pc.equal(table["kind"], kind))
     names = [name for name in ROOTS.names if name != "source"]
-    return table.filter(chosen).select(names).to_pylist()
+    rows: list[dict[str, Any]] = table.filter(chosen).select(names).to_pylist()
+    return rows
 
 
 def _puzzles(job: Job[Params]) -> list[dict[str, Any]]:

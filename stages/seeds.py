@@ -13,8 +13,8 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from queen.engines.judge import RootVerdict
 from queen.engines.analysis import Analysis
+from queen.engines.judge import RootVerdict
 from queen.engines.pool import Analyser
 from queen.games.chess.position import Position
 from queen.language.engine_facts import EngineFacts, Node
@@ -104,9 +104,7 @@ def work(job: Job[Params], shard: Shard, out: Path) -> None:
     with job.searches() as cache, job.analyser(cache) as analyser:
         inputs = _inputs(job, analyser, positions, moves)
         inputs = _with_terms(job, cache, inputs)
-        told = {
-            i: write(given, job.seed, shard.spec["start"] + i) for i, given in inputs.items()
-        }
+        told = {i: write(given, job.seed, shard.spec["start"] + i) for i, given in inputs.items()}
         reasons = _filtered(job.params, analyser, inputs, told)
     judged = [
         _row(row, inputs.get(i), told.get(i), reasons.get(i, "engine_failed"))
@@ -140,7 +138,7 @@ def _human_moves(
     job: Job[Params], rows: Sequence[Mapping[str, Any]], positions: Sequence[Position]
 ) -> list[tuple[str, ...]]:
     """Moves people would try, drawn from the human-move net."""
-    expert = load_expert(job.inputs["encoder"], (), job.machine, role="human")
+    expert = load_expert(job.inputs["encoder"], (0,), job.machine, role="human")
     drawn = []
     for row, policy in zip(rows, expert.policy(positions), strict=True):
         logs = {move: math.log(max(p, 1e-12)) for move, p in policy.items()}
@@ -165,9 +163,7 @@ def _inputs(
     children = [(i, m, positions[i].child(m)) for i in roots for m in human[i]]
     searched = analyser.analyse([child.fen for _, _, child in children], judge.limit)
     nodes: dict[int, dict[tuple[str, ...], Node]] = {
-        i: {(): Node.from_verdict(v, job.params.judge.mistake)}
-        for i, v in verdicts.items()
-        if isinstance(v, RootVerdict)
+        i: {(): Node.from_verdict(v)} for i, v in verdicts.items() if isinstance(v, RootVerdict)
     }
     for (i, move, _), analysis in zip(children, searched, strict=True):
         if i in nodes and isinstance(analysis, Analysis) and analysis.best.moves:

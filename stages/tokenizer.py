@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow.compute as pc
 
 from queen.lineage.artifact import Draft
-from stages.base import ROWS, Job, Shard, StageSpec
+from stages.base import Job, Shard, StageSpec
 
 FOLDER = "tokenizer"
 
@@ -43,9 +43,7 @@ def assemble(job: Job[Params], folders: Sequence[Path], out: Path) -> Draft:
 
     tokenizer = load_tokenizer(folders[0] / FOLDER)
     save_tokenizer(tokenizer, out)
-    return Draft(
-        counts={"tokens": len(tokenizer)}, licences=job.inputs["seeds"].record.licences
-    )
+    return Draft(counts={"tokens": len(tokenizer)}, licences=job.inputs["seeds"].record.licences)
 
 
 def _texts(job: Job[Params]) -> Iterator[str]:

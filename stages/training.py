@@ -81,7 +81,8 @@ def question_examples(conversations: Iterable[Sequence[Mapping[str, Any]]]) -> l
 def kept_rows(artifact: Artifact) -> list[dict[str, Any]]:
     """The rows of a table of seeds or of filtered examples that were kept."""
     table = pq.read_table(artifact.file(ROWS))
-    return table.filter(pc.equal(table["dropped"], "")).to_pylist()
+    rows: list[dict[str, Any]] = table.filter(pc.equal(table["dropped"], "")).to_pylist()
+    return rows
 
 
 def encoded(examples: Sequence[Example], tokenizer: Any, max_length: int) -> EncodedSet:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from queen.engines.judge import MoveJudge, RootVerdict
 from queen.engines.analysis import EngineFailure
+from queen.engines.judge import MoveJudge, RootVerdict
 from queen.games.chess.position import Position
 from queen.generation.speaker import Speaker
 
@@ -45,8 +45,7 @@ def weigh(
     """
     policies = speaker.policies(positions)
     picks = [
-        draw(policy, count, temperature, seed)
-        for policy, seed in zip(policies, seeds, strict=True)
+        draw(policy, count, temperature, seed) for policy, seed in zip(policies, seeds, strict=True)
     ]
     fens = [position.fen for position in positions]
     first = judge.judge(list(zip(fens, picks, strict=True)))
@@ -62,9 +61,7 @@ def weigh(
     ]
 
 
-def draw(
-    policy: Mapping[str, float], count: int, temperature: float, seed: int
-) -> tuple[str, ...]:
+def draw(policy: Mapping[str, float], count: int, temperature: float, seed: int) -> tuple[str, ...]:
     """Distinct moves without replacement (Gumbel top-k), the likeliest of them first.
 
     Args:
@@ -83,9 +80,7 @@ def draw(
     return tuple(sorted(chosen, key=lambda move: (-policy[move], move)))
 
 
-def replace_worst(
-    moves: Sequence[str], verdict: RootVerdict
-) -> tuple[tuple[str, ...], str | None]:
+def replace_worst(moves: Sequence[str], verdict: RootVerdict) -> tuple[tuple[str, ...], str | None]:
     """If every move is a mistake, the engine's best in place of the worst, and that worst."""
     if not moves or not all(verdict.is_mistake(move) for move in moves):
         return tuple(moves), None

@@ -114,7 +114,7 @@ def grow(
         sampling: how the children's explanations are decoded.
         barred: why a position may not enter (an evaluation set), or None.
     """
-    frontier = [(tree, ()) for tree in trees]
+    frontier: list[Born] = [(tree, ()) for tree in trees]
     for level in range(1, limits.depth + 1):
         born = [pair for tree, path in frontier for pair in _birth(tree, path, limits, barred)]
         _explain(born, speaker, sampling)
@@ -153,8 +153,7 @@ def _explain(born: Sequence[Born], speaker: Speaker, sampling: Sampling) -> None
     """Let the model explain every child on its own; finished games need no explanation."""
     alive = [(t, p) for t, p in born if not t.nodes[p].position.board().is_game_over()]
     asked = [
-        Asked(f"{t.id} {' '.join(p)}", t.nodes[p].position, None, node_seed(t, p))
-        for t, p in alive
+        Asked(f"{t.id} {' '.join(p)}", t.nodes[p].position, None, node_seed(t, p)) for t, p in alive
     ]
     for (tree, path), said in zip(alive, speaker.explain(asked, sampling), strict=True):
         node = tree.nodes[path]
@@ -211,7 +210,9 @@ def _expand(
     wanting: Sequence[Born], speaker: Speaker, judge: MoveJudge, limits: Limits
 ) -> list[Born]:
     """Weigh the candidates of the new roots whose trees have budget left."""
-    rich, poor, planned = [], [], Counter[str]()
+    rich: list[Born] = []
+    poor: list[Born] = []
+    planned = Counter[str]()
     for tree, path in wanting:
         enough = tree.explained + planned[tree.id] < limits.budget
         (rich if enough else poor).append((tree, path))
