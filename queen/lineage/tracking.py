@@ -32,6 +32,7 @@ FIGURES_FILE = "figures.jsonl"
 DONE = ("done", "cached", "restored")
 BUFFER_S = 2.0
 DRAIN_S = 60.0
+OWN_DRAIN_S = 2.0
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,7 @@ class StageRun:
         announce(state, self.folder)
         self._sender = contextlib.ExitStack()
         if send:
-            self._sender.enter_context(sender(root, state))
+            self._sender.enter_context(sender(root, state, patience_s=OWN_DRAIN_S))
 
     def log(self, step: int, figures: Mapping[str, float]) -> None:
         """Keep figures of one step; cheap, written every two seconds."""
@@ -227,10 +228,11 @@ def last_run(state: Path, stage: str, key: str | None = None) -> dict[str, Any] 
 
 
 @contextlib.contextmanager
-def sender(root: Path, state: Path) -> Iterator[None]:
+def sender(root: Path, state: Path, *, patience_s: float = DRAIN_S) -> Iterator[None]:
     """A process that carries the outbox to MLflow while this block runs; one in a tree of them.
 
-    It ends when its stdin does, so that a killed driver leaves none behind.
+    It ends when its stdin does, so that a killed driver leaves none behind. At the end it gets
+    so many seconds before we go on; what is left it sends on its own, and then ends.
     """
     if os.environ.get(SENDER):
         yield
@@ -244,13 +246,8 @@ def sender(root: Path, state: Path) -> Iterator[None]:
         os.environ.pop(SENDER, None)
         assert process.stdin is not None
         process.stdin.close()
-        _wait(process)
-
-
-def _wait(process: subprocess.Popen[bytes]) -> None:
-    """Wait for the drain, but not for a store that hangs: the sender then ends on its own."""
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(DRAIN_S)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(patience_s)
 
 
 def _surroundings(root: Path) -> dict[str, Any]:
