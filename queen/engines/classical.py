@@ -42,7 +42,10 @@ __all__ = [
 DEFAULTS: dict[str, str | int] = {"Threads": 1, "Hash": 1, "Use NNUE": "false"}
 _PHASE = {"n": 1, "b": 1, "r": 2, "q": 4}
 _FULL_PHASE = 24
-_POSITIONAL = ("Knights", "Bishops", "Rooks", "Queens", "Mobility", "King safety")
+_PIECES_AND_KING = ("Knights", "Bishops", "Rooks", "Queens", "Mobility", "King safety")
+# Stockfish 15.1 leaves threats and space out from middlegame + endgame = 2084 internal units on,
+# 208 of them a pawn (evaluate.cpp, LazyThreshold2); its Winnable may take some off afterwards.
+_LEFT_OUT_FROM = 8.0
 
 
 def game_phase(fen: str) -> float:
@@ -75,11 +78,17 @@ class ClassicalTerms:
 
     @property
     def complete(self) -> bool:
-        """False where the engine stopped at material (one side far ahead, or a known endgame).
+        """False where the engine left terms out: printed as 0, they say nothing.
 
-        The positional terms are all 0 then and say nothing.
+        It counts material alone in endgames it knows and where one side is far ahead; Stockfish
+        also leaves out threats and space where the lead is about five pawns.
         """
-        rows = [self.terms[name] for name in _POSITIONAL]
+        lead = abs(sum(self.terms["Total"].total))
+        counted = self._any_of(_PIECES_AND_KING)
+        return counted and (lead < _LEFT_OUT_FROM or self._any_of(("Threats", "Space")))
+
+    def _any_of(self, names: Sequence[str]) -> bool:
+        rows = [self.terms[name] for name in names]
         return any(any(side) for row in rows for side in (row.white, row.black) if side)
 
     def blended(self, name: str) -> float:

@@ -178,6 +178,7 @@ class EngineProcess:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._in, self._out = self._process.stdin.fileno(), self._process.stdout.fileno()
+        os.set_blocking(self._in, False)
         self._poll = select.poll()
         self._poll.register(self._out, select.POLLIN)
         self._finalizer = weakref.finalize(self, _kill_group, self._process)
@@ -266,20 +267,36 @@ class EngineProcess:
     # -- talking ----------------------------------------------------------------------------
 
     def send(self, text: str) -> None:
-        """Write commands, each ended by a newline. Raises EngineFaultError if it is gone."""
-        data = text.encode()
+        """Write commands, each ended by a newline; read meanwhile what the engine says.
+
+        Raises EngineFaultError if it is gone, or takes nothing in for the start's time limit.
+        """
+        data, deadline = text.encode(), time.monotonic() + self._start_timeout_s
         self._check_alive()
-        try:
-            while data:
+        while data:
+            try:
                 data = data[os.write(self._in, data) :]
-        except OSError as error:
-            raise EngineFaultError("crashed", self._epitaph()) from error
+            except BlockingIOError:
+                self._make_room(deadline)
+            except OSError as error:
+                raise EngineFaultError("crashed", self._epitaph()) from error
+
+    def _make_room(self, deadline: float) -> None:
+        """An engine that cannot write its answers stops reading: take them, then go on."""
+        poll = select.poll()
+        poll.register(self._in, select.POLLOUT)
+        poll.register(self._out, select.POLLIN)
+        ready = poll.poll(max(1.0, (deadline - time.monotonic()) * 1000))
+        if not ready or time.monotonic() > deadline:
+            raise EngineFaultError("hung", "takes no commands")
+        if any(number == self._out for number, _ in ready):
+            self._take_in()
 
     def frame(self, last: bytes, timeout_s: float) -> list[bytes]:
         """Lines up to the first that starts with `last`, that one included.
 
         Raises EngineFaultError: "crashed" at the end of output, "hung" after `timeout_s`, "rubbish"
-        where the output is endless or, at the time limit, holds no UCI at all.
+        where the output is endless or, at the time limit, mostly no UCI.
         """
         deadline, size = time.monotonic() + timeout_s, 0
         lines: list[bytes] = []
@@ -299,6 +316,9 @@ class EngineProcess:
         left = deadline - time.monotonic()
         if left <= 0 or not self._poll.poll(max(1.0, left * 1000)):
             raise self._overdue(seen, timeout_s)
+        self._take_in()
+
+    def _take_in(self) -> None:
         chunk = os.read(self._out, 1 << 16)
         if not chunk:
             raise EngineFaultError("crashed", self._epitaph())
@@ -310,10 +330,10 @@ class EngineProcess:
 
     def _overdue(self, seen: list[bytes], timeout_s: float) -> EngineFaultError:
         said = [line for line in (*seen, self._tail) if line.strip()]
-        if said and not any(line.startswith(_UCI_WORDS) for line in said):
-            return EngineFaultError(
-                "rubbish", f"no UCI in {timeout_s:g} s: {self._last_words(said)}"
-            )
+        sense = sum(line.startswith(_UCI_WORDS) for line in said)
+        if 2 * sense < len(said):
+            words = self._last_words(said)
+            return EngineFaultError("rubbish", f"no answer in {timeout_s:g} s, but {words}")
         return EngineFaultError("hung", f"no answer in {timeout_s:g} s")
 
     def _check_alive(self) -> None:

@@ -53,7 +53,11 @@ class EngineSettings:
 
     @property
     def processes(self) -> int:
-        return self.workers if self.workers > 0 else len(os.sched_getaffinity(0))
+        if self.workers > 0:
+            return self.workers
+        if hasattr(os, "sched_getaffinity"):
+            return len(os.sched_getaffinity(0))
+        return os.cpu_count() or 1
 
 
 @dataclass(frozen=True)

@@ -84,7 +84,9 @@ def main():
                 mood = "die"
             if mood and not misbehave(mood, move):
                 continue
+            chosen = MOODS.get("scores", {{}}).get(fen, {{}})
             score = zlib.crc32(fen.encode()) % 1001 - 500
+            score = chosen.get(" ".join(words[1:]), chosen.get("any", score))
             say("info depth 1 score cp %d nodes 7 pv %s" % (score, move))
             say("bestmove " + move)
             answered += 1
@@ -133,13 +135,15 @@ def script(tmp_path: Path) -> Callable[[str], str]:
 def fake(tmp_path: Path, fens: list[str]) -> Callable[..., str]:
     """An engine of moods: `on` = mood by FEN, `always`, `die_after` = answers, `name`.
 
-    It knows a move in the positions of `fens`, whatever their clocks, and in ROOK_ENDING.
+    `scores` gives centipawns by FEN and limit ("nodes 10" or "any"). It knows a move in the
+    positions of `fens`, whatever their clocks, in ROOK_ENDING and in those of `scores`.
     """
     known = {" ".join(fen.split()[:4]): first_move(fen) for fen in [*fens, ROOK_ENDING]}
 
     def write(**moods: Any) -> str:
         number = len(list(tmp_path.iterdir()))
-        moods["moves"] = known
+        scored = {" ".join(x.split()[:4]): first_move(x) for x in moods.get("scores", ())}
+        moods["moves"] = {**known, **scored}
         text = json.dumps({key.replace("_", " "): value for key, value in moods.items()})
         path = tmp_path / f"fake-{number}"
         flag = str(tmp_path / f"flag-{number}")
