@@ -168,28 +168,30 @@ def greedy_value(board: chess.Board) -> float:
     return 1 / (1 + math.exp(-0.37 * best))
 
 
-def greedy_node(board: chess.Board) -> Node:
-    """Every move valued one ply deep; the line goes on greedily for up to five plies."""
-    values, here = {}, board.copy(stack=False)
-    for uci in legal_ucis(here):
-        here.push_uci(uci)
-        values[uci] = 1 - greedy_value(here)
-        here.pop()
-    line: list[str] = []
+def greedy_node(board: chess.Board, asked: Sequence[str] = ()) -> Node:
+    """The moves asked about and the likeliest valued one ply deep; a greedy line of five plies."""
+    here = board.copy(stack=False)
+    values = {uci: _greedy_worth(here, uci) for uci in {*asked, *_forcing(here)}}
+    best = max(values, key=lambda uci: (values[uci], uci))
+    line = [best]
+    here.push_uci(best)
     while len(line) < 5 and any(here.legal_moves):
-        line.append(_greedy_move(here))
+        line.append(max(_forcing(here), key=lambda uci: (_greedy_worth(here, uci), uci)))
         here.push_uci(line[-1])
-    return Node(max(values.values()), line[0], tuple(line), values)
+    return Node(values[best], best, tuple(line), values)
 
 
-def _greedy_move(board: chess.Board) -> str:
-    def worth(uci: str) -> tuple[float, str]:
-        board.push_uci(uci)
-        value = 1 - greedy_value(board)
-        board.pop()
-        return value, uci
+def _forcing(board: chess.Board) -> list[str]:
+    """A few captures and, for want of them, other moves."""
+    captures = [m.uci() for m in board.generate_legal_captures()]
+    return (captures + legal_ucis(board)[::7])[:5]
 
-    return max(legal_ucis(board), key=worth)
+
+def _greedy_worth(board: chess.Board, uci: str) -> float:
+    board.push_uci(uci)
+    value = 1 - greedy_value(board)
+    board.pop()
+    return value
 
 
 def random_table(rng: random.Random) -> TermTable:
@@ -199,7 +201,7 @@ def random_table(rng: random.Random) -> TermTable:
 def greedy_facts(position: Position, human: Sequence[str]) -> EngineFacts:
     """Facts at the root and after each human move, no terms."""
     ground = Ground(position)
-    nodes = {(): greedy_node(ground.root)}
+    nodes = {(): greedy_node(ground.root, human)}
     for move in human:
         after = ground.after((move,))
         assert after is not None

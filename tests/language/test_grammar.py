@@ -34,11 +34,18 @@ def test_each_shape_belongs_to_one_skeleton_and_frame() -> None:
     assert len(pairs) == skeletons * len(grammar.HERE_FRAMES + grammar.AFTER_FRAMES)
 
 
-def test_a_skeleton_that_reads_like_another_is_refused() -> None:
+@pytest.mark.parametrize(
+    "twin",
+    [
+        Skeleton("controls", 99, "{1} is controlled by {0}"),
+        Skeleton("hanging", 99, "{0} is isolated"),
+        Skeleton("reach", 99, "{0} has {1} legal {1:moves|move}"),
+    ],
+)
+def test_a_skeleton_that_reads_like_another_is_refused(twin: Skeleton) -> None:
     known = dict(forms())
     with pytest.raises(ValueError, match="reads like"):
-        grammar._register(known, "{body}.", Skeleton("controls", 99, "{1} is controlled by {0}"))
-        grammar._register(known, "{body}.", Skeleton("hanging", 99, "{0} is isolated"))
+        grammar._register(known, "{body}.", twin)
 
 
 def test_a_skeleton_whose_words_read_like_a_slot_is_refused() -> None:
