@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,7 @@ import pyarrow.parquet as pq
 
 from queen.language.prompts import answer, explain_prompt, question_prompt
 from queen.lineage.artifact import Artifact, Draft, write_json
-from queen.training.examples import EncodedSet, Example, Turn, encode_examples
+from queen.training.examples import Example, Turn, encode_examples
 from queen.training.settings import TrainSettings
 from stages.base import ROWS, Job
 from stages.modelcard import model_card
@@ -21,6 +22,7 @@ from stages.positions import position_of
 if TYPE_CHECKING:
     from queen.networks.queen import QueenModel
     from queen.training.loop import TrainResult
+    from queen.training.sft import Part
 
 MODEL, CARD, TRAINING = "model", "README.md", "training.json"
 
@@ -45,15 +47,6 @@ class TrainParams:
         from dataclasses import asdict
 
         return TrainSettings(steps=steps, seed=seed, threads=threads, log_every=10, **asdict(self))
-
-
-@dataclass(frozen=True)
-class Part:
-    """A part of a mixture: its name, its tokenised examples, its share."""
-
-    name: str
-    examples: EncodedSet
-    share: float
 
 
 def explanation_examples(rows: Iterable[Mapping[str, Any]]) -> list[Example]:
@@ -85,16 +78,26 @@ def kept_rows(artifact: Artifact) -> list[dict[str, Any]]:
     return rows
 
 
-def encoded(examples: Sequence[Example], tokenizer: Any, max_length: int) -> EncodedSet:
-    """Tokenise; the ones that are too long are counted in the result."""
-    return encode_examples(examples, tokenizer, max_length)
+def parts(
+    tokenizer: Any, max_length: int, named: Mapping[str, tuple[list[Example], float]]
+) -> list[Part]:
+    """A mixture: examples and share by name; parts without examples or share are left out.
+
+    Examples longer than `max_length` tokens are left out and counted, never cut.
+    """
+    from queen.training.sft import Part
+
+    encoded = {
+        name: (encode_examples(examples, tokenizer, max_length), share)
+        for name, (examples, share) in named.items()
+        if share > 0 and examples
+    }
+    return [Part(name, each, share) for name, (each, share) in encoded.items() if len(each)]
 
 
-def load_tokenizer(folder: Path) -> Any:
-    """The tokenizer of a model or of the tokenizer stage."""
-    from queen.language.tokenizer import load_tokenizer as load
-
-    return load(folder)
+def phase_seed(seed: int, name: str) -> int:
+    """A seed for one phase of training, so that phases do not meet data in the same order."""
+    return zlib.crc32(f"{seed} {name}".encode())
 
 
 def write_model(

@@ -1,0 +1,197 @@
+"""Stage `pawn`: a new decoder and its bridge learn the board from the curriculum."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from queen.language.questions.bank import Question, stages
+from queen.language.tokenizer import load_tokenizer
+from queen.lineage.artifact import Draft
+from queen.networks.build import BridgeSettings, DecoderSettings, EncoderInfo, build_queen
+from queen.networks.expert import Expert
+from queen.networks.lc0.load import weights_digest
+from queen.networks.queen import QueenModel
+from queen.training.curriculum import majority_answers
+from queen.training.heldout import HeldOut, accuracy
+from queen.training.loop import TrainResult
+from queen.training.sft import Part, fine_tune
+from stages.base import Job, Shard, StageSpec
+from stages.models import load_expert
+from stages.positions import position_of
+from stages.questions import HELDOUT, conversations
+from stages.training import (
+    TrainParams,
+    assemble_model,
+    parts,
+    phase_seed,
+    question_examples,
+    told_of,
+    write_model,
+)
+
+QUESTIONS_FILE = "rows.parquet"
+
+
+@dataclass(frozen=True)
+class Params:
+    """How the curriculum is taught.
+
+    Attributes:
+        decoder, bridge: what is built.
+        steps: optimizer steps of each curriculum stage.
+        replay: share of a stage's examples taken from the stages before it.
+        max_length: longest conversation in tokens.
+        heldout_batch: questions of one forward pass when held-out accuracy is measured.
+        train: the optimizer.
+    """
+
+    decoder: DecoderSettings
+    bridge: BridgeSettings
+    steps: dict[str, int]
+    replay: float = 0.2
+    max_length: int = 256
+    heldout_batch: int = 128
+    train: TrainParams = field(default_factory=TrainParams)
+
+
+def shards(job: Job[Params]) -> Sequence[Shard]:
+    return [Shard("model")]
+
+
+def work(job: Job[Params], shard: Shard, out: Path) -> None:
+    """Teach the four stages in order, then ask what was never trained on."""
+    torch.set_num_threads(job.machine.threads)
+    tokenizer = load_tokenizer(job.inputs["tokenizer"].path)
+    expert = load_expert(job.inputs["encoder"], job.params.bridge.states, job.machine)
+    model = _new_model(job, tokenizer, expert)
+    phases = []
+    for number, stage in enumerate(stages()):
+        mixture = _mixture(job, tokenizer, number)
+        result = _teach(job, model, expert, stage, mixture)
+        phases.append(told_of(stage, result, mixture))
+    asked = _ask(job, model, tokenizer, expert)
+    told = {
+        "phases": phases,
+        "heldout": asked.to_json(),
+        "figures": _figures(asked),
+        "gates": model.gate_values(),
+        "weights": weights_digest(model),
+        "encoder": expert.digest,
+    }
+    write_model(job, model, tokenizer, out, told)
+
+
+def assemble(job: Job[Params], folders: Sequence[Path], out: Path) -> Draft:
+    return assemble_model(job, folders[0], out, "models/pawn")
+
+
+def _new_model(job: Job[Params], tokenizer: Any, expert: Expert) -> QueenModel:
+    info = EncoderInfo("expert", expert.digest, expert.encoder.n_states, expert.encoder.width)
+    return build_queen(job.params.decoder, job.params.bridge, tokenizer, info, job.seed)
+
+
+def _mixture(job: Job[Params], tokenizer: Any, number: int) -> list[Part]:
+    """A stage's questions, and a low share of those of the stages before it."""
+    names = stages()
+    file = job.inputs["questions"].file(QUESTIONS_FILE)
+    here = question_examples(conversations(file, "train", names[number : number + 1]))
+    before = question_examples(conversations(file, "train", names[:number]))
+    replay = job.params.replay
+    return parts(
+        tokenizer,
+        job.params.max_length,
+        {names[number]: (here, 1.0 - replay), "replay": (before, replay)},
+    )
+
+
+def _teach(
+    job: Job[Params], model: QueenModel, expert: Expert, stage: str, mixture: Sequence[Part]
+) -> TrainResult:
+    seed = phase_seed(job.seed, stage)
+    return fine_tune(
+        model,
+        expert,
+        mixture,
+        job.params.train.settings(job.params.steps[stage], seed, job.machine.threads),
+        work=job.scratch() / stage,
+        table_mb=job.machine.cache_mb,
+        sink=lambda step, figures: job.sink(step, {f"{stage}/{k}": v for k, v in figures.items()}),
+        progress=lambda done, total, note="": job.progress(done, total, f"{stage} {note}"),
+    )
+
+
+def _ask(job: Job[Params], model: QueenModel, tokenizer: Any, expert: Expert) -> HeldOut:
+    """Held-out accuracy by question type, beside the majority answer's."""
+    held, train = _questions(job, HELDOUT), _questions(job, "train")
+    return accuracy(
+        model,
+        tokenizer,
+        expert,
+        held,
+        majority_answers(train),
+        batch_size=job.params.heldout_batch,
+        threads=job.machine.threads,
+        table_mb=job.machine.cache_mb,
+    )
+
+
+def _questions(job: Job[Params], split: str) -> list[Question]:
+    file = job.inputs["questions"].file(QUESTIONS_FILE)
+    return [question_of(row) for rows in conversations(file, split, stages()) for row in rows]
+
+
+def question_of(row: Mapping[str, Any]) -> Question:
+    """A row of the questions' table as the question it was."""
+    return Question(
+        stage=row["stage"],
+        type=row["type"],
+        position=position_of(row),
+        line=tuple(row["line"].split()),
+        prompt=row["prompt"],
+        answer=row["answer"],
+        subset=row["subset"],
+    )
+
+
+def _figures(asked: HeldOut) -> dict[str, float]:
+    """Macro accuracy by stage, and accuracy by type, as flat figures."""
+    figures: dict[str, float] = {}
+    for stage, types in sorted(asked.types.items()):
+        right, majority = asked.macro(stage)
+        figures[f"heldout.{stage}.macro"] = round(right, 6)
+        figures[f"heldout.{stage}.majority"] = round(majority, 6)
+        for name, tally in sorted(types.items()):
+            figures[f"heldout.{stage}.{name}"] = round(tally.accuracy, 6)
+    figures["heldout.asked"] = float(sum(Counter(_asked(asked)).values()))
+    return figures
+
+
+def _asked(asked: HeldOut) -> dict[str, int]:
+    return {
+        f"{stage}.{name}": tally.asked
+        for stage, types in asked.types.items()
+        for name, tally in types.items()
+    }
+
+
+SPEC = StageSpec(
+    name="pawn",
+    params=Params,
+    section="pawn",
+    also=("decoder", "bridge"),
+    inputs={
+        "questions": "data/questions",
+        "tokenizer": "models/tokenizer",
+        "encoder": "models/encoder",
+    },
+    output="models/pawn",
+    shards=shards,
+    work=work,
+    assemble=assemble,
+)

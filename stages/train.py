@@ -1,0 +1,77 @@
+"""Stage `train`: the parent learns from what the filter kept, and becomes the round's model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from queen.errors import QueenError
+from queen.lineage.artifact import Draft
+from stages.base import Job, Shard, StageSpec
+from stages.training import TrainParams, assemble_model, explanation_examples, kept_rows
+from stages.tuning import curriculum_examples, seed_examples, tune
+
+
+@dataclass(frozen=True)
+class Params:
+    """How a round's model is trained.
+
+    Attributes:
+        epochs: times each kept example is met.
+        new_share, seeds_share: shares in a batch; the rest replays the curriculum.
+        max_length: longest example in tokens.
+        train: the optimizer.
+    """
+
+    epochs: float = 2.0
+    new_share: float = 0.7
+    seeds_share: float = 0.15
+    max_length: int = 512
+    train: TrainParams = field(default_factory=TrainParams)
+
+
+def shards(job: Job[Params]) -> Sequence[Shard]:
+    return [Shard("model")]
+
+
+def work(job: Job[Params], shard: Shard, out: Path) -> None:
+    """Train on the kept examples with replay of seeds and curriculum."""
+    params = job.params
+    new = explanation_examples(kept_rows(job.inputs["filtered"]))
+    if not new:
+        raise QueenError(
+            "the filter kept no example",
+            where=job.inputs["filtered"].name,
+            remedy="raise filter.max_loss or sample.roots in a new round: `queen round add`",
+        )
+    rest = 1.0 - params.new_share - params.seeds_share
+    named = {
+        "new": (new, params.new_share),
+        "seeds": (seed_examples(job.inputs["seeds"]), params.seeds_share),
+        "curriculum": (curriculum_examples(job.inputs["questions"]), rest),
+    }
+    tune(job, out, named, "new", params.epochs, params.max_length, params.train)
+
+
+def assemble(job: Job[Params], folders: Sequence[Path], out: Path) -> Draft:
+    return assemble_model(job, folders[0], out, f"models/{job.key}")
+
+
+SPEC = StageSpec(
+    name="train",
+    params=Params,
+    section="train",
+    inputs={
+        "filtered": "data/filter/{key}",
+        "parent": "models/{parent}",
+        "seeds": "data/seeds",
+        "questions": "data/questions",
+        "encoder": "models/encoder",
+    },
+    output="models/{key}",
+    shards=shards,
+    work=work,
+    assemble=assemble,
+    per="round",
+)

@@ -1,0 +1,90 @@
+"""Fine-tuning a parent model on explanations, with replay: what `pawn1` and `train` share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from queen.language.questions.bank import stages
+from queen.language.tokenizer import load_tokenizer
+from queen.lineage.artifact import Artifact
+from queen.networks.lc0.load import weights_digest
+from queen.networks.queen import QueenModel
+from queen.training.examples import Example
+from queen.training.sampling import steps_for
+from queen.training.sft import Part, fine_tune
+from stages.base import ROWS, Job
+from stages.models import load_expert
+from stages.questions import conversations
+from stages.training import (
+    TrainParams,
+    explanation_examples,
+    kept_rows,
+    parts,
+    phase_seed,
+    question_examples,
+    told_of,
+    write_model,
+)
+
+
+def tune(
+    job: Job[Any],
+    out: Path,
+    named: Mapping[str, tuple[list[Example], float]],
+    main: str,
+    epochs: float,
+    max_length: int,
+    train: TrainParams,
+) -> None:
+    """Train the parent on a mixture until `main` was met `epochs` times; write the model.
+
+    Args:
+        named: examples and share of each part.
+        main: the part that epochs are counted in.
+    """
+    torch.set_num_threads(job.machine.threads)
+    parent = job.inputs["parent"]
+    tokenizer = load_tokenizer(parent.path)
+    model: QueenModel = QueenModel.from_pretrained(parent.path)
+    expert = load_expert(job.inputs["encoder"], model.config.bridge_states, job.machine)
+    mixture = parts(tokenizer, max_length, named)
+    steps = _steps(mixture, main, epochs, train)
+    result = fine_tune(
+        model,
+        expert,
+        mixture,
+        train.settings(steps, phase_seed(job.seed, job.stage), job.machine.threads),
+        work=job.scratch() / job.stage,
+        table_mb=job.machine.cache_mb,
+        sink=job.sink,
+        progress=job.progress,
+    )
+    told = {
+        "phases": [told_of(job.stage, result, mixture)],
+        "gates": model.gate_values(),
+        "weights": weights_digest(model),
+        "encoder": expert.digest,
+    }
+    write_model(job, model, tokenizer, out, told)
+
+
+def seed_examples(seeds: Artifact) -> list[Example]:
+    """The seeds that were kept."""
+    return explanation_examples(kept_rows(seeds))
+
+
+def curriculum_examples(questions: Artifact) -> list[Example]:
+    """The whole curriculum, for replay."""
+    return question_examples(conversations(questions.file(ROWS), "train", stages()))
+
+
+def _steps(mixture: Sequence[Part], main: str, epochs: float, train: TrainParams) -> int:
+    part = next((part for part in mixture if part.name == main), None)
+    if part is None:
+        return 1
+    share = part.share / sum(each.share for each in mixture)
+    return max(1, steps_for(epochs, len(part.examples), share, train.batch_size))
