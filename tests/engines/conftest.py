@@ -124,7 +124,7 @@ def script(tmp_path: Path) -> Callable[[str], str]:
 
     def write(body: str) -> str:
         path = tmp_path / f"engine-{len(list(tmp_path.iterdir()))}"
-        path.write_text(f"#!{sys.executable}\n{textwrap.dedent(body)}")
+        path.write_text(f"#!{sys.executable} -SE\n{textwrap.dedent(body)}")
         path.chmod(0o755)
         return str(path)
 
