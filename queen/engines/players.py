@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import chess
 import xxhash
 
-from queen.engines.stream import EngineStream, Query
+from queen.engines.stream import Choice, EngineStream, Query, Reply
 
 PIECE_VALUES = {
     chess.PAWN: 1,
@@ -26,6 +26,10 @@ PIECE_VALUES = {
     chess.KING: 100,
 }
 MATE = 1000
+FULL_SKILL = 20
+SKILL_OPTION = "skill level"
+SKILL_LINES = 4
+PAWN_CP = 100
 
 
 class Player(Protocol):
@@ -147,20 +151,51 @@ class PlayLimit:
         """The UCI command."""
         return "go " + str(self).replace("=", " ")
 
+    def at_most_depth(self, depth: int) -> PlayLimit:
+        """The same limit, and no deeper than `depth`."""
+        return replace(self, depth=min(depth, self.depth or depth))
+
     def __str__(self) -> str:
         named = (("nodes", self.nodes), ("depth", self.depth), ("movetime", self.movetime_ms))
         return " ".join(f"{name}={value}" for name, value in named if value)
 
 
+def choose_by_skill(choices: Sequence[Choice], skill: int, rng: random.Random) -> str:
+    """Stockfish's rule for a Skill Level: a random push, larger for moves that lag behind.
+
+    It belongs to a search of SKILL_LINES lines, no deeper than 1 + skill.
+    Source: Stockfish 15.1, search.cpp, Skill::pick_best.
+    """
+    scores = [centipawns(choice) for choice in choices]
+    top = max(scores)
+    delta = min(top - min(scores), PAWN_CP)
+    weakness = 120 - 2 * skill
+    pushed = [
+        score + (weakness * (top - score) + delta * rng.randrange(weakness)) // 128
+        for score in scores
+    ]
+    return choices[pushed.index(max(pushed))].move
+
+
+def centipawns(choice: Choice) -> int:
+    """A choice's score as one number, mates beyond all others."""
+    score = choice.score
+    if score.mate is None:
+        return score.cp or 0
+    return 10_000 - score.mate if score.mate > 0 else -10_000 - score.mate
+
+
 class EnginePlayer:
-    """A UCI engine that plays its best move, each from a cleared state and one thread.
+    """A UCI engine, each move from a cleared state and one thread.
 
     Args:
         command: the engine's program.
         limit: how long it thinks on each move.
-        options: UCI options, set once.
+        options: UCI options, set once. "Skill Level" is not handed on: the engine would draw from
+            the clock, so its rule is applied here (`choose_by_skill`) and games repeat.
         name: its name in records; by default what the engine says and its limit.
         timeout_s: a search that takes longer counts as a hang.
+        seed: of the draws below full skill.
 
     The process is started at the first move and ends with `close` or with this process.
     """
@@ -172,19 +207,31 @@ class EnginePlayer:
         options: Mapping[str, str | int] | None = None,
         name: str | None = None,
         timeout_s: float = 60.0,
+        seed: int = 0,
     ) -> None:
-        self.limit = limit
-        self._stream = EngineStream(command, options or {}, timeout_s)
+        given = dict(options or {})
+        skills = [int(given.pop(key)) for key in list(given) if key.lower() == SKILL_OPTION]
+        self.skill, self.seed = min([FULL_SKILL, *skills]), seed
+        self.limit = limit.at_most_depth(self.skill + 1) if self.skill < FULL_SKILL else limit
+        self._stream = EngineStream(command, given, timeout_s)
         self._name = name
 
     @property
     def name(self) -> str:
-        return self._name or f"{self._stream.name} {self.limit}"
+        skill = "" if self.skill == FULL_SKILL else f" skill={self.skill}"
+        return self._name or f"{self._stream.name} {self.limit}{skill}"
 
     def moves(self, boards: Sequence[chess.Board]) -> list[chess.Move | None]:
         """Raises EngineGoneError where the engine fails twice: a broken engine loses no games."""
-        replies = self._stream.search([Query.of(board, self.limit.go) for board in boards])
-        return [chess.Move.from_uci(r.best) if r.best else None for r in replies]
+        lines = 1 if self.skill == FULL_SKILL else SKILL_LINES
+        replies = self._stream.search([Query.of(b, self.limit.go, lines) for b in boards])
+        return [self._move(board, reply) for board, reply in zip(boards, replies, strict=True)]
+
+    def _move(self, board: chess.Board, reply: Reply) -> chess.Move | None:
+        move = reply.best
+        if self.skill < FULL_SKILL and len(reply.choices) > 1:
+            move = choose_by_skill(reply.choices, self.skill, game_rng(self.seed, board))
+        return chess.Move.from_uci(move) if move else None
 
     def close(self) -> None:
         self._stream.close()

@@ -7,9 +7,8 @@ seed and its number alone. Finished games stand in OUT/engine_games.partial.json
 done, so a run that was stopped goes on where it was.
 
 Weak play has to be varied and to repeat exactly, and Stockfish's own Skill Level draws from the
-clock: so its rule (a shallower search, then a choice among four moves that favours the better by
-a margin the level sets) is applied here, with the game's generator. On top of that a player plays
-any move at all at its blunder rate.
+clock: so its rule is applied here (`choose_by_skill`), with the game's generator. On top of that a
+player plays any move at all at its blunder rate.
 """
 
 from __future__ import annotations
@@ -42,14 +41,12 @@ from queen.engines.match import (
     to_pgn,
 )
 from queen.engines.openings import OpeningRules, draw_opening, random_ply
-from queen.engines.players import game_rng
-from queen.engines.stream import Choice, EngineStream, Query, Reply
+from queen.engines.players import FULL_SKILL, SKILL_LINES, centipawns, choose_by_skill, game_rng
+from queen.engines.stream import EngineStream, Query, Reply
 from queen.engines.uci import PR_SET_PDEATHSIG
 from queen.games.chess.position import Position
 
 ENGINES = ("stockfish", "fairy-stockfish")
-FULL_SKILL = 20
-PAWN_CP = 100
 ARBITER_NODES = 2000
 OPENING = OpeningRules(min_plies=2, max_plies=10, balance_cp=150)
 
@@ -133,29 +130,6 @@ def choose_pair(rng: random.Random) -> tuple[Strength, Strength]:
     return both[0], both[1]
 
 
-def choose_by_skill(choices: Sequence[Choice], skill: int, rng: random.Random) -> str:
-    """Stockfish's rule for a Skill Level: a random push, larger for moves that lag behind.
-
-    Source: Stockfish 15.1, search.cpp, Skill::pick_best.
-    """
-    scores = [_centipawns(choice) for choice in choices]
-    top = max(scores)
-    delta = min(top - min(scores), PAWN_CP)
-    weakness = 120 - 2 * skill
-    pushed = [
-        score + (weakness * (top - score) + delta * rng.randrange(weakness)) // 128
-        for score in scores
-    ]
-    return choices[pushed.index(max(pushed))].move
-
-
-def _centipawns(choice: Choice) -> int:
-    score = choice.score
-    if score.mate is None:
-        return score.cp or 0
-    return 10_000 - score.mate if score.mate > 0 else -10_000 - score.mate
-
-
 class StrengthPlayer:
     """A player of one Strength over a shared engine; its draws follow from seed and game."""
 
@@ -165,7 +139,7 @@ class StrengthPlayer:
         self._stream = stream
 
     def moves(self, boards: Sequence[chess.Board]) -> list[chess.Move | None]:
-        lines = 1 if self.strength.skill == FULL_SKILL else 4
+        lines = 1 if self.strength.skill == FULL_SKILL else SKILL_LINES
         queries = [Query.of(board, self.strength.go, lines) for board in boards]
         replies = self._stream.search(queries)
         return [self._move(board, reply) for board, reply in zip(boards, replies, strict=True)]
@@ -224,7 +198,7 @@ class Workshop:
     def _playable_ply(self, board: chess.Board, rng: random.Random) -> chess.Move:
         """One of Stockfish's ten best plies, the likelier the better (40 cp to a factor of e)."""
         choices = self.streams["stockfish"].search([Query.of(board, "go nodes 300", 10)])[0].choices
-        scores = [_centipawns(choice) for choice in choices]
+        scores = [centipawns(choice) for choice in choices]
         weights = [math.exp((score - max(scores)) / 40) for score in scores]
         return chess.Move.from_uci(rng.choices(choices, weights)[0].move)
 

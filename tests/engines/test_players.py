@@ -8,6 +8,7 @@ import stat
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 
 import chess
@@ -24,9 +25,11 @@ from queen.engines.players import (
     MaterialPlayer,
     PlayLimit,
     RandomPlayer,
+    choose_by_skill,
     material_gain,
 )
-from queen.engines.stream import EngineGoneError, EngineStream, Query
+from queen.engines.score import Score
+from queen.engines.stream import Choice, EngineGoneError, EngineStream, Query
 
 needs_stockfish = pytest.mark.skipif(find_program("stockfish") is None, reason="no stockfish")
 
@@ -102,42 +105,43 @@ def test_material_player_leaves_a_defended_pawn_alone() -> None:
     assert "d3d6" not in moves
 
 
-def exchange(board: chess.Board, square: chess.Square) -> int:
-    """Independent of the code under test: full minimax over captures on one square."""
-    best = 0
-    for move in list(board.legal_moves):
-        if move.to_square != square or not board.is_capture(move) or board.is_en_passant(move):
-            continue
+def exchange(board: chess.Board, square: chess.Square) -> tuple[int, bool]:
+    """Independent of the code under test: minimax over captures on one square.
+
+    Also whether nobody had a choice of takers, where static exchange must agree.
+    """
+    takes = [m for m in board.legal_moves if m.to_square == square and board.is_capture(m)]
+    takes = [m for m in takes if not board.is_en_passant(m)]
+    best, forced = 0, len(takes) <= 1
+    for move in takes:
         taken = board.piece_type_at(square)
         assert taken
-        gain = PIECE_VALUES[taken]
-        if move.promotion:
-            gain += PIECE_VALUES[move.promotion] - 1
+        gain = PIECE_VALUES[taken] + (PIECE_VALUES[move.promotion] - 1 if move.promotion else 0)
         board.push(move)
-        best = max(best, gain - exchange(board, square))
+        rest, alone = exchange(board, square)
         board.pop()
-    return best
+        best, forced = max(best, gain - rest), forced and alone
+    return best, forced
 
 
 @settings(max_examples=60, deadline=None)
 @given(boards)
-def test_material_gain_is_never_more_hopeful_than_a_full_exchange(board: chess.Board) -> None:
-    """The reply by the least valuable piece is one of those minimax may choose."""
+def test_material_gain_is_that_of_the_exchange_where_nobody_can_choose(board: chess.Board) -> None:
     for move in list(board.legal_moves)[:12]:
-        gain = material_gain(board, move)
-        after = board.copy()
-        taken = 0
+        gain, taken = material_gain(board, move), 0
         if board.is_capture(move):
             kind = chess.PAWN if board.is_en_passant(move) else board.piece_type_at(move.to_square)
             assert kind
             taken = PIECE_VALUES[kind]
         taken += PIECE_VALUES[move.promotion] - 1 if move.promotion else 0
+        after = board.copy()
         after.push(move)
+        rest, forced = exchange(after, move.to_square)
         if after.is_checkmate():
             assert gain == MATE
         elif not (after.is_stalemate() or after.is_insufficient_material()):
-            assert gain >= taken - exchange(after, move.to_square)
             assert gain <= taken
+            assert gain == taken - rest or not forced
 
 
 def test_a_limit_is_needed_and_spelt_as_uci() -> None:
@@ -157,6 +161,45 @@ def test_engine_player_repeats_itself_and_sees_a_mate() -> None:
         apart = [player.moves([board])[0] for board in reversed(positions)]
     assert together == apart[::-1]
     assert together[0] == chess.Move.from_uci("d1d8")
+
+
+def choices(*centipawns: int) -> list[Choice]:
+    return [Choice(f"a{n + 2}a{n + 3}", Score(cp=cp)) for n, cp in enumerate(centipawns)]
+
+
+def test_skill_makes_the_best_of_four_moves_more_likely() -> None:
+    four = choices(60, 40, 10, -30)
+    rates = []
+    for skill in (0, 8, 19):
+        picks = Counter(choose_by_skill(four, skill, random.Random(n)) for n in range(2000))
+        rates.append(picks[four[0].move])
+    assert 500 < rates[0] < rates[1] < rates[2] < 2000
+    assert rates[2] > rates[0] + 100
+
+
+def test_skill_seldom_gives_up_a_mate() -> None:
+    mate = [Choice("a1a8", Score(mate=1)), *choices(300, 200, 100)]
+    picks = [choose_by_skill(mate, 15, random.Random(n)) for n in range(200)]
+    assert picks.count("a1a8") == 200
+
+
+@needs_stockfish
+def test_a_weakened_engine_repeats_itself_and_plays_less_well() -> None:
+    positions = [random_board(seed, 12) for seed in range(40)]
+    options = {"Skill Level": 0}
+    with (
+        EnginePlayer("stockfish", PlayLimit(nodes=200), options) as weak,
+        EnginePlayer("stockfish", PlayLimit(nodes=200), options) as again,
+        EnginePlayer("stockfish", PlayLimit(nodes=200), options, seed=1) as other,
+        EnginePlayer("stockfish", PlayLimit(nodes=200)) as strong,
+    ):
+        assert weak.name.endswith("nodes=200 depth=1 skill=0")
+        moves = weak.moves(positions)
+        assert again.moves(positions[::-1])[::-1] == moves
+        assert other.moves(positions) != moves
+        best = strong.moves(positions)
+    agreed = sum(one == two for one, two in zip(moves, best, strict=True))
+    assert 0 < agreed < 30
 
 
 @needs_stockfish

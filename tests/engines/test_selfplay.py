@@ -14,44 +14,21 @@ import zstandard
 
 from queen.engines.locate import find_program
 from queen.engines.match import outcome_by_rules, read_record
-from queen.engines.score import Score
 from queen.engines.selfplay import (
     ENGINES,
     LADDER,
     Workshop,
-    choose_by_skill,
     choose_pair,
     main,
     make_games,
     write_pgn,
 )
-from queen.engines.stream import Choice
 
 SHIPPED = Path(__file__).parents[2] / "data" / "shipped"
 COMMANDS = {engine: engine for engine in ENGINES}
 needs_engines = pytest.mark.skipif(
     any(find_program(engine) is None for engine in ENGINES), reason="no engines"
 )
-
-
-def choices(*centipawns: int) -> list[Choice]:
-    return [Choice(f"a{n + 2}a{n + 3}", Score(cp=cp)) for n, cp in enumerate(centipawns)]
-
-
-def test_skill_makes_the_best_of_four_moves_more_likely() -> None:
-    four = choices(60, 40, 10, -30)
-    rates = []
-    for skill in (0, 8, 19):
-        picks = Counter(choose_by_skill(four, skill, random.Random(n)) for n in range(2000))
-        rates.append(picks[four[0].move])
-    assert 500 < rates[0] < rates[1] < rates[2] < 2000
-    assert rates[2] > rates[0] + 100
-
-
-def test_skill_seldom_gives_up_a_mate() -> None:
-    mate = [Choice("a1a8", Score(mate=1)), *choices(300, 200, 100)]
-    picks = [choose_by_skill(mate, 15, random.Random(n)) for n in range(200)]
-    assert picks.count("a1a8") == 200
 
 
 def test_pairs_are_of_two_and_mostly_close() -> None:
