@@ -85,7 +85,7 @@ def consolidate(inputs: Inputs, seed: int, index: int, rules: Rules | None = Non
         candidates,
         sentences,
     )
-    return Consolidated(explanation, lines, sources, dict(folder.cut))
+    return Consolidated(explanation, lines, sources, dict(+folder.cut))
 
 
 class _Folder:
