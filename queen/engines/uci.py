@@ -382,5 +382,7 @@ class EngineProcess:
         if self._finalizer.alive:
             with contextlib.suppress(OSError, subprocess.TimeoutExpired):
                 os.write(self._in, b"quit\n")
+                assert self._process.stdin is not None
+                self._process.stdin.close()
                 self._process.wait(0.5)
         self.kill()

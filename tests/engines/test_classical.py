@@ -6,7 +6,7 @@ from pathlib import Path
 
 import chess
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from queen.engines.cache import SearchCache
@@ -130,6 +130,7 @@ def test_a_table_that_breaks_off_is_refused(gone: str) -> None:
         parse_table(lines)
 
 
+@settings(max_examples=50, deadline=None)
 @given(st.lists(st.text(alphabet="|-. 0123456789aMTotal", max_size=50), max_size=20))
 def test_no_text_but_a_table_is_read(lines: list[str]) -> None:
     with pytest.raises(ValueError, match=r"."):
@@ -229,11 +230,11 @@ def test_an_engine_without_a_table(fake: Callable[..., str]) -> None:
     assert not has_classical_table(fake())
 
 
-def test_an_engine_that_dies_on_a_position(script: Callable[[str], str], engine: str) -> None:
+def test_an_engine_that_dies_on_a_position(script: Callable[[str], str], classical: str) -> None:
     """A wrapper around the real engine that ends when one position is evaluated."""
     wrapper = script(f"""
         import os, subprocess, sys
-        engine = subprocess.Popen([{engine!r}], stdin=subprocess.PIPE, text=True)
+        engine = subprocess.Popen([{classical!r}], stdin=subprocess.PIPE, text=True)
         doomed = False
         for line in sys.stdin:
             if line.startswith("position"):
@@ -245,7 +246,7 @@ def test_an_engine_that_dies_on_a_position(script: Callable[[str], str], engine:
             engine.stdin.flush()
     """)
     fens = [fen for fen in positions(12) if not chess.Board(fen).is_check()]
-    with ClassicalEvaluator(engine) as evaluator:
+    with ClassicalEvaluator(classical) as evaluator:
         good = evaluator.terms(fens)
     with ClassicalEvaluator(wrapper) as evaluator:
         found = evaluator.terms([*fens[:4], ITALIAN, *fens[4:]])
