@@ -168,6 +168,15 @@ def worth_retrying(task: Task[Any, Any], run: TaskRun, state: State[Any]) -> boo
     return False
 
 
+def drain() -> None:
+    """Send what Prefect still holds (logs, states of tasks), before the server is stopped."""
+    from prefect.events.worker import EventsWorker
+    from prefect.logging.handlers import APILogWorker
+
+    for worker in (EventsWorker, APILogWorker):
+        worker.drain_all(timeout=10)
+
+
 def tell(text: str) -> None:
     """Say something where it is looked for: the terminal of `queen run`, else the run's log."""
     if os.environ.get(ON_TERMINAL):

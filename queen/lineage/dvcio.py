@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from queen.errors import QueenError
+from queen.lineage.artifact import RECORD, read_json
 from queen.lineage.params import STEPS, nearest
 from queen.lineage.rounds import ordered, read_rounds
 from queen.lineage.verdicts import Verdicts, read_verdicts
@@ -223,6 +224,27 @@ def _reorder(root: Path, before: Sequence[str], added: Sequence[str]) -> None:
         stages = data["stages"]
         for name in [*before, *ranked]:
             stages.move_to_end(name)
+
+
+def locked_shards(root: Path) -> set[str]:
+    """Keys of the shards that artifacts in dvc.lock are made of, as far as DVC's cache has them."""
+    pipeline = Pipeline(root)
+    keys: set[str] = set()
+    with _dvc_errors():
+        for stage in pipeline.repo.index.stages:
+            for path in filter(None, map(_cached_record, stage.outs)):
+                keys.update(read_json(path).get("shards", ()))
+    return keys
+
+
+def _cached_record(out: Any) -> Path | None:
+    """Where DVC's cache keeps record.json of an output folder, if it does."""
+    tree = out.get_obj() if out.hash_info and out.hash_info.isdir else None
+    for key, _, found in tree or ():
+        if key == (RECORD,):
+            path = Path(out.cache.oid_to_path(found.value))
+            return path if path.is_file() else None
+    return None
 
 
 def is_judged(verdicts: Verdicts, name: str) -> bool:

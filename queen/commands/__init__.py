@@ -1,0 +1,1 @@
+"""What the `queen` commands do; `queen.cli` gives each its arguments."""

@@ -1,0 +1,164 @@
+"""`queen verify` and `queen gc`: everything is what its record says; what nothing needs may go."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from queen.engines.cache import Pruned, SearchCache
+from queen.errors import QueenError
+from queen.lineage.artifact import RECORD, Artifact, hash_problems, read_record
+from queen.lineage.dvcio import Pipeline, locked_shards
+from queen.lineage.state import State
+from queen.lineage.store import ShardStore
+from queen.lineage.verdicts import FILE as VERDICTS_FILE
+from queen.lineage.verdicts import read_verdicts
+
+
+@dataclass(frozen=True)
+class Garbage:
+    """What nothing refers to.
+
+    Attributes:
+        shards, shard_bytes: folders of finished or half-made shards.
+        searches: what pruning the engine cache would remove.
+        kept: keys of the shards that stay; searches are kept by them.
+        open_stages: stages with stale work, whose shards all stay.
+    """
+
+    shards: tuple[Path, ...]
+    shard_bytes: int
+    searches: Pruned
+    kept: frozenset[str]
+    open_stages: tuple[str, ...]
+
+
+def verify(root: Path, state: State) -> Iterator[str]:
+    """Every fault of the artifacts in the workspace, of the shard store and of the verdicts.
+
+    Hashes of all files against the records; inputs against the artifacts that are there; outputs
+    against dvc.lock; judged models against verdicts.json; finished shards against their manifests.
+    """
+    found: dict[str, Artifact] = {}
+    for folder in artifact_folders(root):
+        yield from _verify_folder(root, folder, found)
+    yield from _verify_inputs(found)
+    yield from _verify_lock(root)
+    yield from _verify_verdicts(root, found)
+    store = ShardStore(state.shards)
+    for stage, key, folder in _shards(state):
+        if not key.startswith(".") and (folder / "shard.json").is_file():
+            yield from store.problems(stage, key)
+
+
+def artifact_folders(root: Path) -> list[Path]:
+    """The folders that hold a record."""
+    patterns = (f"data/*/{RECORD}", f"data/*/*/{RECORD}", f"models/*/{RECORD}")
+    found = sorted({p.parent for pattern in patterns for p in root.glob(pattern)})
+    return [p for p in found if not any(s.startswith(".") for s in p.relative_to(root).parts)]
+
+
+def _verify_folder(root: Path, folder: Path, found: dict[str, Artifact]) -> Iterator[str]:
+    name = folder.relative_to(root).as_posix()
+    try:
+        record = read_record(folder)
+    except QueenError as error:
+        yield str(error).splitlines()[0]
+        return
+    if record.name != name:
+        yield f"{name}: its record says it is {record.name}"
+    found[name] = Artifact(folder, record)
+    for problem in hash_problems(folder, record):
+        yield f"{name}: {problem}"
+
+
+def _verify_inputs(found: dict[str, Artifact]) -> Iterator[str]:
+    for name, artifact in sorted(found.items()):
+        for entry in artifact.record.inputs:
+            other = found.get(entry.name)
+            if other is not None and other.content != entry.content:
+                yield (
+                    f"{name}: was made from {entry.name} at {entry.content[:12]}, "
+                    f"which now is {other.content[:12]}"
+                )
+
+
+def _verify_lock(root: Path) -> Iterator[str]:
+    pipeline = Pipeline(root)
+    for name, reasons in pipeline.reasons(pipeline.names()).items():
+        for reason in reasons:
+            if reason.startswith("outs: ") and reason.endswith(" modified"):
+                yield f"{reason[6:-9]}: is not what dvc.lock says of {name}"
+
+
+def _verify_verdicts(root: Path, found: dict[str, Artifact]) -> Iterator[str]:
+    for key, judgement in read_verdicts(root).models.items():
+        model = found.get(f"models/{key}")
+        if model is not None and not judgement.reopened and model.content != judgement.model:
+            yield (
+                f"{VERDICTS_FILE}: {key} was judged as {judgement.model[:12]}, "
+                f"models/{key} is {model.content[:12]}"
+            )
+
+
+def find_garbage(root: Path, state: State) -> Garbage:
+    """Shards and searches that no artifact in the lock or the workspace refers to.
+
+    Shards of a stage that is stale now are kept, referred to or not: an interrupted run of it
+    will take them up.
+    """
+    referred = locked_shards(root)
+    for folder in artifact_folders(root):
+        referred.update(read_record(folder).shards)
+    open_stages = _open_stages(root)
+    shards: list[Path] = []
+    for stage, key, folder in _shards(state):
+        if stage in open_stages:
+            referred.add(key)
+        elif key not in referred:
+            shards.append(folder)
+    found = Garbage(
+        shards=tuple(shards),
+        shard_bytes=sum(_size(folder) for folder in shards),
+        searches=Pruned(0, 0, 0),
+        kept=frozenset(referred),
+        open_stages=tuple(sorted(open_stages)),
+    )
+    return replace(found, searches=_prune(state, found, dry_run=True))
+
+
+def remove_garbage(state: State, garbage: Garbage) -> None:
+    """Remove what `find_garbage` found."""
+    for folder in garbage.shards:
+        shutil.rmtree(folder, ignore_errors=True)
+    _prune(state, garbage, dry_run=False)
+
+
+def _open_stages(root: Path) -> set[str]:
+    """Names of stages (without key) of which some are stale and may still run."""
+    steps = Pipeline(root).walk()
+    return {s.name.partition("@")[0] for s in steps if (s.stale or s.after) and not s.judged}
+
+
+def _prune(state: State, garbage: Garbage, *, dry_run: bool) -> Pruned:
+    """Drop searches that no kept shard used.
+
+    While work is open, or where no search says who used it, searches without a user stay.
+    """
+    if not state.searches.is_file():
+        return Pruned(0, 0, 0)
+    with SearchCache(state.searches) as cache:
+        since = 0.0 if garbage.open_stages or not cache.labels() else None
+        return cache.prune(garbage.kept.__contains__, used_since=since, dry_run=dry_run)
+
+
+def _shards(state: State) -> list[tuple[str, str, Path]]:
+    """Every shard folder: stage, key, path."""
+    store = ShardStore(state.shards)
+    return list(store.keys())
+
+
+def _size(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
