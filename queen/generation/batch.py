@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from queen.errors import QueenError
-from queen.generation.choice import choose, restrict
+from queen.generation.choice import DRAWS, choose, restrict
 from queen.generation.requests import Completion, Request, Sampling
 from queen.generation.slots import Slots, Stepper
 from queen.generation.trie import Node
@@ -132,7 +132,7 @@ class Batch:
             self.held[slot] = job
             job.base = len(job.ids) - self.steps
             if self.sampling.temperature > 0:
-                numbers = torch.from_numpy(job.request.uniforms(job.room))
+                numbers = torch.from_numpy(job.request.uniforms(job.room, DRAWS))
                 self.slots.uniforms[slot, : job.room] = numbers.to(self.device)
         return self.stepper.prefill(slots, ids, counts, context)
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from queen.generation.requests import Sampling
 
-_SHORTLIST = 64
+DRAWS = 2  # random numbers for each token
 
 
 def restrict(logprobs: Tensor, allowed: Mapping[int, Sequence[int]]) -> Tensor:
@@ -27,17 +27,29 @@ def restrict(logprobs: Tensor, allowed: Mapping[int, Sequence[int]]) -> Tensor:
 def choose(logprobs: Tensor, sampling: Sampling, uniforms: Tensor) -> Tensor:
     """A token [B] for each row of log-probabilities [B, V].
 
+    Of a nucleus a first draw is made from the whole distribution and kept if it falls inside;
+    only rows where it does not are sorted, and drawn again. The outcome is distributed as if all
+    had been sorted, which costs far more.
+
     Args:
         logprobs: up to a constant for each row; -inf where a token is forbidden.
         sampling: temperature and top_p.
-        uniforms: [B] random numbers in [0, 1), one a row.
+        uniforms: [B, 2] random numbers in [0, 1).
     """
     if sampling.temperature == 0:
         return logprobs.argmax(-1)
     weights = torch.softmax(logprobs / sampling.temperature, -1)
-    if sampling.top_p < 1:
-        weights = weights.masked_fill(weights < _threshold(weights, sampling.top_p), 0)
-    return _draw(weights, uniforms)
+    tokens = _draw(weights, uniforms[:, 0])
+    if sampling.top_p == 1:
+        return tokens
+    own = weights.gather(1, tokens[:, None])
+    likelier = torch.where(weights > own, weights, 0).sum(-1)
+    outside = (likelier >= sampling.top_p).nonzero()[:, 0]
+    if len(outside):
+        rows = weights[outside]
+        nucleus = rows.masked_fill(rows < _threshold(rows, sampling.top_p), 0)
+        tokens[outside] = _draw(nucleus, uniforms[outside, 1])
+    return tokens
 
 
 def _draw(weights: Tensor, uniforms: Tensor) -> Tensor:
@@ -46,15 +58,13 @@ def _draw(weights: Tensor, uniforms: Tensor) -> Tensor:
     Not the order of likelihood: there two near-equal tokens may change places with the batch.
     """
     cumulative = weights.double().cumsum(-1)
-    goal = uniforms.double().clamp(max=1 - 1e-12)[:, None] * cumulative[:, -1:]
+    goal = uniforms.clamp(max=1 - 1e-12)[:, None] * cumulative[:, -1:]
     return torch.searchsorted(cumulative, goal, right=True)[:, 0].clamp_(max=weights.shape[-1] - 1)
 
 
 def _threshold(weights: Tensor, top_p: float) -> Tensor:
-    """[B, 1] the least weight that stays in each row's nucleus."""
-    best = weights.topk(min(_SHORTLIST, weights.shape[-1]), -1).values
-    if bool((best.sum(-1) < top_p).any()):
-        best = weights.sort(-1, descending=True).values
+    """[B, 1] the least weight in each row's nucleus: the likeliest that together reach top_p."""
+    best = weights.sort(-1, descending=True).values
     before = best.cumsum(-1) - best
     kept = (before < top_p).sum(-1, keepdim=True)
     return best.gather(-1, kept - 1)

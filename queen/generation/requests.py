@@ -37,9 +37,10 @@ class Request:
     seed: int = 0
     legal_first_move: bool = False
 
-    def uniforms(self, count: int) -> NDArray[np.float64]:
-        """The first `count` random numbers in [0, 1) of this request."""
-        return np.random.Generator(np.random.Philox(key=self.seed % 2**64)).random(count)
+    def uniforms(self, tokens: int, draws: int) -> NDArray[np.float64]:
+        """Random numbers in [0, 1) of this request alone: [tokens, draws]."""
+        generator = np.random.Generator(np.random.Philox(key=self.seed % 2**64))
+        return generator.random((tokens, draws))
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from queen.generation.choice import DRAWS
 from queen.networks.bridge import Context
 
 
@@ -45,7 +46,7 @@ class Slots:
         prompts: [B] how many of them are the prompt's.
         limits: [B] length at which the slot is cut.
         scores: [B] log-probability of what was written.
-        uniforms: [B, room] its random numbers.
+        uniforms: [B, room, 2] its random numbers.
         live: [B] whether the slot is in use.
     """
 
@@ -66,7 +67,7 @@ class Slots:
             prompts=torch.ones(slots, dtype=torch.long, device=device),
             limits=torch.ones(slots, dtype=torch.long, device=device),
             scores=torch.zeros(slots, dtype=torch.double, device=device),
-            uniforms=torch.zeros(slots, room, dtype=torch.double, device=device),
+            uniforms=torch.zeros(slots, room, DRAWS, dtype=torch.double, device=device),
             live=torch.zeros(slots, dtype=torch.bool, device=device),
         )
 
@@ -88,9 +89,9 @@ class Slots:
 
     @property
     def uniform(self) -> Tensor:
-        """[B] the random number of each slot's next token."""
+        """[B, 2] the random numbers of each slot's next token."""
         written = (self.lengths - self.prompts).clamp(max=self.uniforms.shape[1] - 1)
-        return self.uniforms.gather(1, written[:, None])[:, 0]
+        return self.uniforms[torch.arange(len(written), device=written.device), written]
 
     def kept(self, slots: Tensor) -> Slots:
         """These slots [m] alone."""
