@@ -152,7 +152,7 @@ def test_the_joint_fit_is_the_joint_maximum() -> None:
 
 def test_joint_intervals_cover_the_truth_and_shift_with_the_anchor() -> None:
     covered = total = 0
-    for seed in range(30):
+    for seed in range(18):
         pool = fit_pool(simulate(TRUTH, 12, seed), {"c": 1400.0}, Prior(800))
         for name, truth in TRUTH.items():
             if name != "c":
