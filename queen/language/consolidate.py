@@ -31,14 +31,14 @@ class Rules:
         plies: longest line, the candidate's move included.
         depth: plies from the root at which a statement may still be said, its own moves counted.
         sentences: most sentences.
-        engine_least: sentences that rest on the engine alone and may stand whatever else there
-            is; beyond them no more than sentences the board can check.
+        engine: most of them that the board alone cannot check (ours: a third, so that most can
+            be checked).
     """
 
     plies: int = 5
     depth: int = 6
     sentences: int = 6
-    engine_least: int = 2
+    engine: int = 2
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ _TELLING = {
 }  # fmt: skip
 _FIRST, _THEN = 1000.0, (830.0, 800.0)
 _AGAINST = ((950.0, 940.0), (860.0, 850.0), (840.0, 690.0))
-_LATER = 300.0
+_LATER, _STRUCTURE = 300.0, 250.0
 
 
 def consolidate(inputs: Inputs, seed: int, index: int, rules: Rules | None = None) -> Consolidated:
@@ -143,13 +143,13 @@ class _Folder:
         mine = [*self._finished(child), *said]
         if rank == 0:
             places = (_FIRST, *_THEN)
-            return [*_placed(mine, places), *self._structure(child, 600.0)]
+            return [*_placed(mine, places), *self._structure(child, _STRUCTURE)]
         first, second = _AGAINST[min(rank, len(_AGAINST)) - 1]
         return [
             *self._cost(child, first),
             *_placed(mine, (second,)),
-            *self._answer(child, second - 5),
-            *self._structure(child, 590.0 - rank),
+            *([] if mine else self._answer(child, second)),
+            *self._structure(child, _STRUCTURE - rank),
         ]
 
     def _finished(self, child: Child) -> Iterator[Statement]:
@@ -234,13 +234,13 @@ class _Folder:
 
     def _chosen(self, told: list[Statement]) -> list[Statement]:
         """The highest ranked, engine sentences kept in proportion, a model's word among them."""
-        ranked = sorted(told, key=lambda s: -s.rank)
+        ranked = _fresh_first(sorted(told, key=lambda s: -s.rank))
         board = [s for s in ranked if checkable(s.claim)]
         engine = [s for s in ranked if not checkable(s.claim)]
         room = self.rules.sentences
-        allowed = max(self.rules.engine_least, min(len(board), room // 2))
-        kept = engine[:allowed] + board[: room - len(engine[:allowed])]
-        chosen = sorted(kept, key=lambda s: -s.rank)[:room]
+        heard = engine[: self.rules.engine]
+        kept = heard + board[: room - len(heard)]
+        chosen = [s for s in ranked if s in kept][:room]
         spoken = [s for s in ranked if s.source.model]
         if spoken and not any(s.source.model for s in chosen):
             return [spoken[0], *chosen[: room - 1]]
@@ -263,6 +263,18 @@ def _reach(claim: Claim) -> int:
     slots = zip(KINDS[claim.kind], claim.args, strict=True)
     spoken = [len(arg.split()) for slot, arg in slots if slot in (Slot.MOVE, Slot.LINE)]
     return len(claim.at) + max(spoken, default=0)
+
+
+def _fresh_first(ranked: list[Statement]) -> list[Statement]:
+    """What was said already, after another line, behind everything else."""
+    told = set[tuple[str, tuple[str, ...]]]()
+    fresh: list[Statement] = []
+    again: list[Statement] = []
+    for statement in ranked:
+        core = (statement.claim.kind, statement.claim.args)
+        (again if core in told else fresh).append(statement)
+        told.add(core)
+    return fresh + again
 
 
 def _placed(statements: list[Statement], places: tuple[float, ...]) -> list[Statement]:
