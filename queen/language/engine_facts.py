@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from queen.language.ground import Ground, Line
@@ -52,6 +52,10 @@ class Node:
     def from_loss(cls, best: float, move: str, loss: float, mistake: float = 0.10) -> Node:
         """From what a position is worth and what one move there gives away, all else unknown."""
         return cls(best, move if loss <= 0 else "", (), {move: best - loss}, mistake)
+
+    def with_loss(self, move: str, loss: float) -> Node:
+        """The same, and what one more move gives away."""
+        return replace(self, values={**self.values, move: self.best - loss})
 
     def value(self, move: str) -> float:
         """A move's expected score; the best move's is the position's. KeyError if not judged."""

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from queen.errors import QueenError
 from queen.games.chess.position import Position
-from queen.language.engine_facts import EngineFacts, TermTable, term_change, term_lead
+from queen.language.engine_facts import EngineFacts, Node, TermTable, term_change, term_lead
 from queen.language.explanation import Candidate, Explanation, Sentence
 from queen.language.ground import Ground, Line
 from queen.language.observe import Observation, gain, losses, observations, side_name
@@ -23,6 +24,7 @@ from queen.language.voice import Voice, draw
 _PRAISE = (1000.0, 830.0, 300.0)
 _BLAME = ((950.0, 940.0), (850.0, 820.0), (860.0, 690.0), (680.0, 670.0))
 _REASON, _ASIDE = 900.0, 200.0
+_UNKNOWN = Node(0.5, "", (), {})
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,9 @@ def write(given: TeacherInput, seed: int, index: int, style: Style | None = None
         given: position and facts.
         seed, index: of the run and of this explanation; they alone choose among wordings.
         style: how much to say.
+
+    Raises:
+        QueenError: if the root's best move is not known.
     """
     writer = _Writer(given, Voice(seed, index), style or Style())
     candidates = writer.candidates()
@@ -99,7 +104,13 @@ class _Writer:
         self.facts, self.voice, self.style = given.facts, voice, style
         self.human = given.human
         self.ground = Ground(given.position)
-        self.root = given.facts.nodes[()]
+        self.root = given.facts.nodes.get((), _UNKNOWN)
+        if not self.root.best_move:
+            raise QueenError(
+                "the best move is not known",
+                where=given.position.fen,
+                remedy="judge the position first; one where the game is over has no explanation",
+            )
         self.best = self.root.best_move
         self.line: Line = (self.root.line or (self.best,))[: style.plies]
         self.side = self.ground.root.turn

@@ -16,6 +16,7 @@ from queen.engines.classical import ClassicalEvaluator
 from queen.engines.judge import MoveJudge, RootVerdict
 from queen.engines.locate import find_program
 from queen.engines.pool import Analyser, Analysis, EngineSettings, Limit
+from queen.errors import QueenError
 from queen.games.chess.position import Position
 from queen.language.claims import checkable
 from queen.language.engine_facts import EngineFacts, Node, engine_holds, term_table
@@ -263,6 +264,13 @@ def _with_terms(given: TeacherInput, evaluator: ClassicalEvaluator) -> TeacherIn
     tables = dict(zip(lines, map(term_table, evaluator.terms(fens)), strict=True))
     terms = {line: table for line, table in tables.items() if table is not None}
     return TeacherInput(given.position, EngineFacts(given.facts.nodes, terms), given.human)
+
+
+def test_a_position_without_a_best_move_is_refused() -> None:
+    position = Position.from_fen("R5k1/5ppp/8/8/8/8/8/6K1 b - - 0 1")
+    for nodes in ({}, {(): Node(0.0, "", (), {})}):
+        with pytest.raises(QueenError, match="best move is not known"):
+            write(TeacherInput(position, EngineFacts(nodes)), 1, 1)
 
 
 def test_missing_tables_are_done_without() -> None:
