@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
 
-from queen.training.checkpoint import CheckpointError, matching
+from queen.training.checkpoint import matching
 from queen.training.settings import SettingsError, TrainSettings
 
 
@@ -120,23 +122,9 @@ class TorchBackend:
         for name, target in targets.items():
             target.copy_(model[name])
         for name, parameter in self.parameters.items():
-            self.optimizer.state[parameter] = {
-                "step": self._saved(optimizer, f"step/{name}", torch.tensor(0.0), files[1]),
-                "exp_avg": self._saved(optimizer, f"exp_avg/{name}", parameter, files[1]),
-                "exp_avg_sq": self._saved(optimizer, f"exp_avg_sq/{name}", parameter, files[1]),
-            }
-
-    def _saved(
-        self, tensors: Mapping[str, Tensor], name: str, like: Tensor, source: Path
-    ) -> Tensor:
-        if name not in tensors:
-            raise CheckpointError(
-                f"tensor {name!r} is missing from the file",
-                where=str(source),
-                remedy=f"remove {source.parent} to start afresh",
-            )
-        matching({name: tensors[name]}, {name: like}, source)
-        return tensors[name].to(self.device)
+            saved = _state_of(name, parameter, optimizer, files[1])
+            if saved:
+                self.optimizer.state[parameter] = saved
 
     def _changing(self) -> Iterator[tuple[str, Tensor]]:
         """Trained parameters and the buffers that a saved model holds."""
@@ -146,10 +134,48 @@ class TorchBackend:
             if name in saved:
                 yield name, buffer
 
-    def _precision(self) -> AbstractContextManager[object]:
+    @contextmanager
+    def _precision(self) -> Iterator[None]:
         if self.settings.precision == "fp32":
-            return nullcontext()
-        return torch.autocast(self.device.type, torch.bfloat16)
+            yield
+        else:
+            with torch.autocast(self.device.type, torch.bfloat16), Float32Attention():
+                yield
+
+
+class Float32Attention(TorchFunctionMode):
+    """Inside it, attention on a CPU is computed in float32 though autocast says bf16.
+
+    Torch's bf16 attention is slow backward on CPUs: 64 ms against 17 at [96, 4, 48, 32], which
+    was half of a training step (benchmarks/train_mini.py). Other devices are left alone.
+    """
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func is not F.scaled_dot_product_attention or args[0].device.type != "cpu":
+            return func(*args, **kwargs)
+        with torch.autocast("cpu", enabled=False):
+            return func(*map(_float32, args), **{k: _float32(v) for k, v in kwargs.items()})
+
+
+def _float32(value: Any) -> Any:
+    """Floating tensors to float32; masks of booleans and all else as they are."""
+    return value.float() if isinstance(value, Tensor) and value.is_floating_point() else value
+
+
+def _state_of(
+    name: str, parameter: nn.Parameter, saved: Mapping[str, Tensor], source: Path
+) -> dict[str, Tensor]:
+    """AdamW's state of one parameter; empty if it never had a gradient."""
+    wanted = {"step": torch.tensor(0.0), "exp_avg": parameter, "exp_avg_sq": parameter}
+    if not any(f"{kind}/{name}" in saved for kind in wanted):
+        return {}
+    wanted = {f"{kind}/{name}": like for kind, like in wanted.items()}
+    found = {key: saved[key] for key in wanted if key in saved}
+    matching(found, wanted, source)
+    return {key.partition("/")[0]: each.to(parameter.device) for key, each in found.items()}
 
 
 def plain_groups(model: nn.Module, settings: TrainSettings) -> list[Group]:

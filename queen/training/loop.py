@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.utils import deterministic
+from torch.utils import deterministic as _torch_memory
 
 from queen.errors import QueenError
 from queen.training import checkpoint as ck
@@ -30,9 +30,18 @@ from queen.training.backend import Backend, Group, open_backend, trained
 from queen.training.progress import ShowProgress
 from queen.training.settings import TrainSettings
 
-__all__ = ["Batch", "NotFiniteError", "Sink", "Task", "TrainResult", "TrainSettings", "train"]
+__all__ = [
+    "Batch",
+    "NotFiniteError",
+    "Sink",
+    "Task",
+    "TrainResult",
+    "TrainSettings",
+    "deterministic",
+    "train",
+]
 
-_memory: Any = deterministic
+_memory: Any = _torch_memory
 
 Sink = Callable[[int, Mapping[str, float]], None]
 
@@ -134,7 +143,7 @@ def train(
             disk is full.
     """
     work.mkdir(parents=True, exist_ok=True)
-    with _deterministic(settings.threads), _training(model):
+    with deterministic(settings.threads), _training(model):
         torch.manual_seed(settings.seed)
         run = _Run(model, task, settings, work)
         run.resume()
@@ -297,7 +306,7 @@ def _training(model: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def _deterministic(threads: int) -> Iterator[None]:
+def deterministic(threads: int) -> Iterator[None]:
     """A fixed number of threads and deterministic algorithms, and back to what was."""
     before = (
         torch.get_num_threads(),

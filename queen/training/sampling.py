@@ -60,7 +60,7 @@ class BatchPlan:
     """
 
     def __init__(
-        self, parts: Sequence[Share], batch_size: int, steps: int, seed: int, megabatch: int = 8
+        self, parts: Sequence[Share], batch_size: int, steps: int, seed: int, megabatch: int = 1
     ) -> None:
         _check(parts, batch_size, megabatch)
         self.parts = tuple(parts)

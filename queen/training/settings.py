@@ -66,7 +66,7 @@ class TrainSettings:
     schedule: str = "cosine"
     min_lr_share: float = 0.0
     precision: str = "bf16"
-    megabatch: int = 8
+    megabatch: int = 1
     checkpoint_every_s: float = 60.0
     checkpoint_every: int = 0
     log_every: int = 20

@@ -1,5 +1,7 @@
-"""A small real task: learn next tokens of a fixed random Markov chain. Also run as a script:
-`python tiny.py WORK STEPS` trains and prints each finished step, to be killed from outside.
+"""A small real task: learn next tokens of a fixed random Markov chain.
+
+As a script, `python training_tiny.py WORK STEPS`, it trains and prints each finished step, to be
+killed from outside.
 """
 
 from __future__ import annotations

@@ -16,12 +16,12 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
+from training_tiny import WIDTH, Chain, TinyNet, digest, tiny_settings
 
 from queen.training import checkpoint as ck
 from queen.training.loop import NotFiniteError, TrainSettings, train
 from queen.training.progress import progress_line
 from queen.training.settings import SettingsError
-from tests.training.tiny import WIDTH, Chain, TinyNet, digest, tiny_settings
 
 STEPS = 150
 
@@ -75,7 +75,7 @@ def test_a_stopped_run_ends_with_the_same_weights(uninterrupted, tmp_path, stop)
 
 def test_killed_at_random_it_ends_with_the_same_weights(uninterrupted, tmp_path):
     works = [tmp_path / str(number) for number in range(2)]
-    command = [sys.executable, "-m", "tests.training.tiny"]
+    command = [sys.executable, str(Path(__file__).with_name("training_tiny.py"))]
     running = [
         subprocess.Popen([*command, str(work), str(STEPS)], stdout=subprocess.PIPE, text=True)
         for work in works

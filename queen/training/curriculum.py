@@ -1,0 +1,47 @@
+"""From questions to training examples, and the answers a lazy model would give."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+
+from queen.language.prompts import answer, question_prompt
+from queen.language.questions.bank import Question
+from queen.training.examples import Example, Turn
+
+
+def question_turn(question: Question, *, fen_text: bool = False) -> Turn:
+    """A question as the model is asked it, with its answer."""
+    prompt = question_prompt(question.position, question.prompt, fen_text=fen_text)
+    return Turn(prompt, answer(question.answer))
+
+
+def question_examples(
+    questions: Iterable[Question], turns: int, seed: int, *, fen_text: bool = False
+) -> list[Example]:
+    """Examples of at most `turns` questions about one position.
+
+    Questions about the same position must stand next to each other. Several to a sequence cost
+    little more than one: the encoder's states are read once for all. Their order is shuffled, for
+    a type that never comes first is not learnt as one asked alone.
+    """
+    examples = []
+    groups = groupby(questions, key=lambda question: question.position)
+    for number, (position, about) in enumerate(groups):
+        asked = [question_turn(question, fen_text=fen_text) for question in about]
+        random.Random(f"{seed} {number}").shuffle(asked)
+        for start in range(0, len(asked), turns):
+            examples.append(Example(position, tuple(asked[start : start + turns])))
+    return examples
+
+
+def majority_answers(questions: Sequence[Question]) -> dict[str, str]:
+    """The most frequent answer of each question type; the first by text where several are."""
+    counts = Counter((question.type, question.answer) for question in questions)
+    best: dict[str, tuple[int, str]] = {}
+    for (kind, text), count in sorted(counts.items()):
+        if kind not in best or count > best[kind][0]:
+            best[kind] = (count, text)
+    return {kind: text for kind, (_, text) in best.items()}
