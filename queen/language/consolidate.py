@@ -31,14 +31,14 @@ class Rules:
         plies: longest line, the candidate's move included.
         depth: plies from the root at which a statement may still be said, its own moves counted.
         sentences: most sentences.
-        engine: most of them that the board alone cannot check (ours: a third, so that most can
-            be checked).
+        engine_least: sentences only the engine can check that may stand whatever else there is;
+            beyond them, half as many as the board can check (ours, so that most can be).
     """
 
     plies: int = 5
     depth: int = 6
     sentences: int = 6
-    engine: int = 2
+    engine_least: int = 2
 
 
 @dataclass(frozen=True)
@@ -238,7 +238,7 @@ class _Folder:
         board = [s for s in ranked if checkable(s.claim)]
         engine = [s for s in ranked if not checkable(s.claim)]
         room = self.rules.sentences
-        heard = engine[: self.rules.engine]
+        heard = engine[: max(self.rules.engine_least, min(len(board) // 2, room // 3))]
         kept = heard + board[: room - len(heard)]
         chosen = [s for s in ranked if s in kept][:room]
         spoken = [s for s in ranked if s.source.model]

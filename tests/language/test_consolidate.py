@@ -226,7 +226,7 @@ def small(text: str = CHILD_TEXT) -> Inputs:
 
 
 def test_a_small_tree_in_full() -> None:
-    consolidated = consolidate(small(), 1, 1, Rules(engine=6))
+    consolidated = consolidate(small(), 1, 1, Rules(engine_least=6))
     texts = [s.text for s in consolidated.explanation.prose]
     assert consolidated.explanation.line == ("e2e4", "d7d5", "e4d5")
     assert [c.score for c in consolidated.explanation.candidates] == [0.54, 0.43]
