@@ -1,6 +1,11 @@
 """`python -m stages NAME[@KEY]`: what dvc.yaml runs."""
 
+import os
 import sys
+
+# Threads that wait by spinning make two processes on shared cores several times slower.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+os.environ.setdefault("GOMP_SPINCOUNT", "0")
 
 from stages.runner import main
 

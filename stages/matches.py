@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import chess
 
-from queen.engines.analysis import Analysis, Limit
+from queen.engines.analysis import Limit
 from queen.engines.locate import find_engine
-from queen.engines.match import GameRecord, Pairing, Rules, paired, play
+from queen.engines.match import GameRecord, Pairing, Rules, engine_verdict, paired, play
 from queen.engines.openings import OpeningRules, draw_openings
 from queen.engines.players import EnginePlayer, MaterialPlayer, Player, PlayLimit, RandomPlayer
 from queen.engines.pool import Analyser
@@ -19,8 +19,6 @@ from queen.engines.uci import EngineStartError
 from queen.evaluation.elo import Rating, fit_player
 from queen.games.chess.position import Position
 from queen.generation.speaker import Speaker
-
-HALF = 0.5
 
 
 @dataclass(frozen=True)
@@ -104,22 +102,6 @@ def rate(params: MatchParams, games: Sequence[GameRecord], name: str) -> Rating 
     others = [game.black if game.white == name else game.white for game in games]
     ratings = [params.opponents[other].rating for other in others]
     return fit_player(ratings, [game.score_of(name) for game in games])
-
-
-def engine_verdict(
-    analyser: Analyser, limit: Limit
-) -> Callable[[Sequence[chess.Board]], list[float]]:
-    """White's expected score of boards, by search; a half where the engine fails."""
-
-    def verdict(boards: Sequence[chess.Board]) -> list[float]:
-        fens = [board.fen(en_passant="legal") for board in boards]
-        scores = []
-        for board, found in zip(boards, analyser.analyse(fens, limit), strict=True):
-            value = found.expected if isinstance(found, Analysis) else HALF
-            scores.append(value if board.turn == chess.WHITE else 1.0 - value)
-        return scores
-
-    return verdict
 
 
 @contextmanager

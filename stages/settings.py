@@ -6,7 +6,7 @@ import dataclasses
 import difflib
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from queen.errors import QueenError
@@ -63,7 +63,7 @@ def _convert(kind: Any, value: Any, where: str) -> Any:
         if value not in typing.get_args(kind):
             raise _wrong(f"one of {', '.join(map(repr, typing.get_args(kind)))}", value, where)
         return value
-    if origin is tuple:
+    if origin in (tuple, Sequence):
         if not isinstance(value, list | tuple):
             raise _wrong("a list", value, where)
         inner = typing.get_args(kind)[0]
