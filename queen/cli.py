@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from queen.commands.telling import register
 from queen.errors import QueenError
 
 app = typer.Typer(
@@ -271,6 +272,8 @@ def version(
     settle(stage, bump=bump)
     print(f"{stage}: version {version_of(stage)}")
 
+
+register(app)
 
 if __name__ == "__main__":
     main()
