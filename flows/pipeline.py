@@ -7,7 +7,7 @@ from prefect import flow
 from flows.walking import Walked, session, walk
 
 
-@flow(name="pipeline", flow_run_name="pipeline {target}")
+@flow(name="pipeline", flow_run_name="pipeline")
 def pipeline_flow(target: str | None = None) -> Walked:
     """Bring a target (`stage` or `stage@key`), or all stages and rounds, up to date."""
     with session(f"pipeline {target or ''}".strip()) as root:

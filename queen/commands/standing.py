@@ -138,5 +138,5 @@ def _costs(root: Path, state: State) -> dict[str, tuple[float, float]]:
         if values["project"] == str(root) and values["status"] in (*DONE, "failed"):
             wall, cpu = costs.get(key, (0.0, 0.0))
             wall, cpu = wall + values.get("wall_s", 0.0), cpu + values.get("cpu_s", 0.0)
-            costs[key] = (round(wall, 1), round(cpu, 1))
+            costs[key] = (round(wall, 3), round(cpu, 3))
     return costs

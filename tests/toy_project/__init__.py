@@ -111,7 +111,9 @@ def environment(**more: str) -> dict[str, str]:
     return {**kept, **own, **more}
 
 
-def run(root: Path, *command: str, check: bool = True, **more: str) -> subprocess.CompletedProcess[str]:
+def run(
+    root: Path, *command: str, check: bool = True, **more: str
+) -> subprocess.CompletedProcess[str]:
     """Run a command in the project and return what it said."""
     done = subprocess.run(
         command, cwd=root, env=environment(**more), capture_output=True, text=True, check=False

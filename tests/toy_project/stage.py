@@ -113,7 +113,7 @@ def build(root, final, stage, params, parent, inputs, recipe) -> str:
         seed=params["seed"],
         params=params,
         inputs=tuple(InputEntry(n, n, c) for n, c in inputs.items()),
-        shards=(),
+        shards=(f"{stage}-shard",),
         files=describe_files(partial),
         counts={"rows": 1},
         drops={},
