@@ -60,12 +60,13 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenize
     )
     core.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=vocab_size,
-        special_tokens=_whole(CONTROL_TOKENS, special=True) + _whole(CHESS_TOKENS, special=False),
+        vocab_size=vocab_size - len(CHESS_TOKENS),
+        special_tokens=_whole(CONTROL_TOKENS, special=True),
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
     core.train_from_iterator(_between_tokens(texts), trainer)
+    core.add_tokens(_whole(CHESS_TOKENS, special=False))
     return _wrap(core)
 
 
