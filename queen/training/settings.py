@@ -56,7 +56,7 @@ class TrainSettings:
 
     steps: int
     batch_size: int = 96
-    micro_batch: int = 0
+    micro_batch: int = 32
     lr: float = 2e-3
     gate_lr_factor: float = 10.0
     warmup_steps: int = 50

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -32,6 +33,9 @@ class PositionStates:
             more than once.
         table_mb: most MiB for a table of all of them.
         block: positions of one call while the table is filled.
+
+    Attributes:
+        tabled: whether there is a table.
     """
 
     def __init__(
@@ -46,27 +50,27 @@ class PositionStates:
         self.positions = positions
         described = repr((self.expert.digest, self.expert.wanted))
         self.fingerprint = hashlib.sha256(described.encode()).hexdigest()
-        self.table: list[Tensor] | None = None
         size = len(positions) * len(expert.wanted) * 64 * expert.encoder.width * 2
-        if visits > len(positions) and size <= table_mb * MIB:
-            self.table = self._fill(block)
+        self.tabled = visits > len(positions) and size <= table_mb * MIB
+        self.block = block
+
+    @cached_property
+    def table(self) -> list[Tensor]:
+        """[positions, 64, C] float16 for each state; filled when first asked for."""
+        width, count = self.expert.encoder.width, len(self.positions)
+        tables = [torch.empty(count, 64, width, dtype=torch.float16) for _ in self.expert.wanted]
+        for start in range(0, count, self.block):
+            part = self.expert.states(self.positions[start : start + self.block])
+            for table, states in zip(tables, part, strict=True):
+                table[start : start + self.block] = states.cpu()
+        return tables
 
     def of(self, indices: NDArray[np.int64], device: torch.device) -> list[Tensor]:
         """[B, 64, C] float32 for each state the expert gives, of the positions of these indices."""
-        if self.table is not None:
+        if self.tabled:
             rows = torch.from_numpy(indices)
             return [table.index_select(0, rows).float().to(device) for table in self.table]
         distinct, back = np.unique(indices, return_inverse=True)
         states = self.expert.states([self.positions[index] for index in distinct])
         order = torch.from_numpy(back).to(device)
         return [state.to(device).index_select(0, order) for state in states]
-
-    def _fill(self, block: int) -> list[Tensor]:
-        """One [positions, 64, C] float16 table for each state."""
-        width, count = self.expert.encoder.width, len(self.positions)
-        tables = [torch.empty(count, 64, width, dtype=torch.float16) for _ in self.expert.wanted]
-        for start in range(0, count, block):
-            part = self.expert.states(self.positions[start : start + block])
-            for table, states in zip(tables, part, strict=True):
-                table[start : start + block] = states.cpu()
-        return tables

@@ -136,8 +136,8 @@ def test_stopped_and_resumed_it_ends_with_the_same_bits(
 def test_states_do_not_depend_on_what_was_asked_before(encoder, positions):
     expert = Expert(encoder, (1, 2), memory_mb=64)
     fly, table = (PositionStates(expert, positions, 10**6, table_mb=mb) for mb in (0, 64))
-    assert fly.table is None
-    assert table.table is not None
+    assert table.tabled
+    assert not fly.tabled
     asked = np.array([5, 1, 5, 30])
     first = fly.of(asked, CPU)
     fly.of(np.arange(20), CPU)
@@ -148,7 +148,8 @@ def test_states_do_not_depend_on_what_was_asked_before(encoder, positions):
 
 
 def test_a_table_is_made_only_where_it_pays(expert, positions):
-    assert PositionStates(expert, positions, len(positions), table_mb=64).table is None
+    assert not PositionStates(expert, positions, len(positions), table_mb=64).tabled
+    assert PositionStates(expert, positions, len(positions) + 1, table_mb=64).tabled
 
 
 def test_without_an_encoder_the_decoder_alone_learns(new_model, encoded, tmp_path):
