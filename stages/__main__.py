@@ -6,6 +6,7 @@ import sys
 # Threads that wait by spinning make two processes on shared cores several times slower.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 os.environ.setdefault("GOMP_SPINCOUNT", "0")
+os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 
 from stages.runner import main
 

@@ -21,6 +21,7 @@ from queen.lineage.artifact import Draft
 from queen.search.candidates import Weighed
 from queen.search.tree import Node as TreeNode
 from queen.search.tree import Tree
+from stages import gates
 from stages.base import ROWS, Job, Shard, StageSpec, concat_shards, rows_table, spans, write_rows
 from stages.engine import classical_tables, position_after
 from stages.facts import facts_to_json
@@ -84,6 +85,7 @@ def work(job: Job[Params], shard: Shard, out: Path) -> None:
 
 def assemble(job: Job[Params], folders: Sequence[Path], out: Path) -> Draft:
     table = concat_shards(folders)
+    gates.check("consolidated", table)
     write_rows(out / ROWS, table)
     counts: Counter[str] = Counter()
     for folder in folders:

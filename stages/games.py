@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from queen.errors import QueenError
 from queen.games.chess.pgn import Game, PgnError, Reject, read_games, split_of
 from queen.lineage.artifact import Draft, file_digest
+from stages import gates
 from stages.base import ROWS, Job, Shard, StageSpec, concat_shards, rows_table, write_rows
 
 REJECTS = "rejects.parquet"
@@ -104,6 +105,7 @@ def assemble(job: Job[Params], folders: Sequence[Path], out: Path) -> Draft:
             where=job.params.source,
             remedy="give PGN files of standard chess: `queen configure games.source=FILE`",
         )
+    gates.check("games", kept)
     write_rows(out / ROWS, kept)
     write_rows(out / REJECTS, rejects)
     drops.update(f"rejected.{reason}" for reason in rejects["reason"].to_pylist())

@@ -172,6 +172,45 @@ def _distinct(*columns: str) -> Rule:
 
 LEGAL = {"legal": _legal_fen}
 SUITES: dict[str, Suite] = {
+    "games": Suite(
+        (
+            _some_rows(),
+            _distinct("game_id"),
+            *_present("start", "moves"),
+            _among("split", "train", "dev", "test"),
+            _among("result", "1-0", "0-1", "1/2-1/2", "*"),
+            _within("plies", 1, 2000),
+        ),
+        {},
+    ),
+    "roots": Suite(
+        (
+            _some_rows(),
+            _distinct("pid"),
+            *_present("source", "start", "fen"),
+            _among("legal", True),
+        ),
+        LEGAL,
+    ),
+    "explained": Suite(
+        (
+            _some_rows(),
+            _distinct("pid"),
+            *_present("weighed", "texts"),
+            _among("legal", True),
+        ),
+        LEGAL,
+    ),
+    "consolidated": Suite(
+        (
+            _some_rows(),
+            _distinct("root", "path"),
+            *_present("pid", "text", "line", "consolidated", "facts"),
+            _among("legal", True),
+            _among("counted", True),
+        ),
+        {**LEGAL, "counted": lambda row: row["model_sentences"] <= row["sentences"]},
+    ),
     "positions": Suite(
         (
             _some_rows(),

@@ -12,6 +12,7 @@ from queen.games.chess.notation import move_text
 from queen.games.chess.position import Position
 from queen.generation.decode import Completion, Generator, Request, Sampling
 from queen.language.prompts import explain_prompt
+from queen.language.tokenizer import load_tokenizer
 from queen.networks.expert import Expert
 from queen.networks.lc0.load import load_encoder
 from queen.networks.queen import QueenModel
@@ -84,10 +85,8 @@ class Speaker:
 
 def load_speaker(model: Path, encoder: Path, batch_size: int, cache_mb: int) -> Speaker:
     """A speaker from a model folder and an encoder folder, on the GPU where there is one."""
-    from transformers import AutoTokenizer
-
     net = QueenModel.from_pretrained(model)
-    tokenizer = AutoTokenizer.from_pretrained(model)
+    tokenizer = load_tokenizer(model)
     expert = Expert(load_encoder(encoder), net.config.bridge_states, memory_mb=cache_mb)
     generator = Generator(net.eval(), tokenizer, expert, batch_size=batch_size, dtype=torch.float32)
     return Speaker(generator)

@@ -1,0 +1,1 @@
+"""The project on one page: self-contained HTML, nothing fetched from anywhere."""

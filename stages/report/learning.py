@@ -1,0 +1,142 @@
+"""What was learnt and how: accuracy by question type, training curves, gates of the bridge."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from markupsafe import Markup
+
+from stages.report.charts import Bar, Curve, bar_list, curve_chart
+from stages.report.models import percent
+from stages.report.project import Project
+
+TRAINING = "training.json"
+STAGES = {
+    "static-current": "The board now",
+    "dynamic-current": "Moves and interactions now",
+    "static-future": "The board after a line",
+    "dynamic-future": "Moves and interactions after a line",
+}
+
+
+@dataclass(frozen=True)
+class Taught:
+    """One curriculum stage: its name, macro averages, and bars by type."""
+
+    name: str
+    title: str
+    accuracy: str
+    majority: str
+    asked: int
+    chart: Markup
+
+
+@dataclass(frozen=True)
+class Trained:
+    """One model's training."""
+
+    key: str
+    chart: Markup
+    steps: int
+    tokens: int
+    final: tuple[tuple[str, str], ...]
+    examples: str
+    gates: str
+
+
+def taught(project: Project) -> list[Taught]:
+    """Held-out accuracy by question type, of `pawn`; empty if it was not trained yet."""
+    told = project.json("models/pawn", TRAINING) or {}
+    heldout = told.get("heldout")
+    if not heldout:
+        return []
+    names = [
+        *(n for n in STAGES if n in heldout["types"]),
+        *sorted(set(heldout["types"]) - {*STAGES}),
+    ]
+    return [_taught(name, heldout) for name in names]
+
+
+def _taught(name: str, heldout: Mapping[str, Any]) -> Taught:
+    types = heldout["types"][name]
+    subsets = heldout.get("subsets", {}).get(name, {})
+    bars = [
+        bar for kind in sorted(types) for bar in _bars(kind, types[kind], subsets.get(kind, {}))
+    ]
+    shares = [(t["accuracy"], t["majority"]) for t in types.values()]
+    right, majority = (sum(column) / len(shares) for column in zip(*shares, strict=True))
+    return Taught(
+        name=name,
+        title=STAGES.get(name, name),
+        accuracy=percent(right),
+        majority=percent(majority),
+        asked=sum(int(t["asked"]) for t in types.values()),
+        chart=bar_list(bars, title=f"Held-out accuracy by question type, {name}"),
+    )
+
+
+def _bars(
+    kind: str, tally: Mapping[str, float], subsets: Mapping[str, Any] | None
+) -> Iterator[Bar]:
+    yield _bar(kind.replace("_", " ").replace("-", " "), tally, minor=False)
+    for name in sorted(subsets or {}):
+        yield _bar(name, (subsets or {})[name], minor=True)
+
+
+def _bar(label: str, tally: Mapping[str, float], *, minor: bool) -> Bar:
+    below = "below" if tally["accuracy"] < tally["majority"] else ""
+    text = f"{percent(tally['accuracy'])} of {tally['asked']:.0f}"
+    return Bar(label, tally["accuracy"], text, tally["majority"], minor, below)
+
+
+def trained(project: Project) -> list[Trained]:
+    """The training of every model that is here, parents first."""
+    found = []
+    for row in project.rows:
+        told = project.json(f"models/{row.key}", TRAINING)
+        if told and told.get("phases"):
+            found.append(_trained(row.key, told))
+    return found
+
+
+def _trained(key: str, told: Mapping[str, Any]) -> Trained:
+    phases = told["phases"]
+    curves = [Curve(p["phase"], p.get("losses", []), int(p["steps"])) for p in phases]
+    return Trained(
+        key=key,
+        chart=curve_chart(curves, title=f"Training loss of {key}"),
+        steps=sum(int(p["steps"]) for p in phases),
+        tokens=sum(int(p["tokens"]) for p in phases),
+        final=tuple((p["phase"], f"{p['final_loss']:.3f}") for p in phases),
+        examples="; ".join(filter(None, map(_examples, phases))),
+        gates=_gates(told.get("gates")),
+    )
+
+
+def _examples(phase: Mapping[str, Any]) -> str:
+    parts = [f"{name} {count}" for name, count in sorted(phase.get("examples", {}).items())]
+    lost = sum(sum(r.values()) for r in phase.get("rejected", {}).values())
+    return ", ".join(parts) + (f" ({lost} too long)" if lost else "")
+
+
+def _gates(gates: Any) -> str:
+    """How far each bridge has opened, as the largest of its gates."""
+    if isinstance(gates, Mapping):
+        gates = [gates[name] for name in sorted(gates)]
+    if not isinstance(gates, list):
+        return ""
+    opened = [max((abs(v) for v in _numbers(gate)), default=0.0) for gate in gates]
+    return ", ".join(f"{value:.2f}" for value in opened)
+
+
+def _numbers(value: Any) -> Iterator[float]:
+    if isinstance(value, int | float):
+        yield float(value)
+    elif isinstance(value, Mapping):
+        for one in value.values():
+            yield from _numbers(one)
+    elif isinstance(value, list | tuple):
+        for one in value:
+            yield from _numbers(one)
