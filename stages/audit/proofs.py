@@ -32,11 +32,18 @@ Line = tuple[str, ...]
 
 @dataclass
 class Proved:
-    """How much was proved."""
+    """How much was proved.
+
+    Attributes:
+        explanations, sentences, by_model: how many; of the sentences a model's.
+        unread: (root, path) of folded texts that are no explanation; the filter must drop them.
+        faults: what could not be proved.
+    """
 
     explanations: int = 0
     sentences: int = 0
     by_model: int = 0
+    unread: set[tuple[str, str]] = field(default_factory=set)
     faults: list[str] = field(default_factory=list)
 
 
@@ -79,7 +86,7 @@ def _prove_row(
     told = Consolidated.from_json(orjson.loads(row["consolidated"]))
     facts = facts_from_json(orjson.loads(row["facts"]))
     children = tree.children(path)
-    yield from _row_faults(node, row, told)
+    yield from _row_faults(node, row, told, proved)
     yield from (fault for child in children for fault in _text_faults(child))
     yield from _fact_faults(node, children, facts)
     inputs = Inputs(node.position, facts.nodes[()], _children(children, facts, below))
@@ -91,13 +98,18 @@ def _prove_row(
     proved.by_model += told.model_sentences
 
 
-def _row_faults(node: TreeNode, row: Mapping[str, Any], told: Consolidated) -> Iterator[str]:
+def _row_faults(
+    node: TreeNode, row: Mapping[str, Any], told: Consolidated, proved: Proved
+) -> Iterator[str]:
     """The row's columns against the tree's position and its own provenance record."""
     if row["fen"] != node.position.fen or row["pid"] != pid_of(node.position.key):
         yield "its position is not the tree's"
     if row["text"] != render(told.explanation):
         yield "its text is not the one whose provenance is recorded"
-    if understood(row["text"], node.position, True)[0] != told.explanation:
+    read, _ = understood(row["text"], node.position, True)
+    if read is None:
+        proved.unread.add((row["root"], row["path"]))
+    elif read != told.explanation:
         yield "its text does not read back as the explanation recorded"
     if (row["sentences"], row["model_sentences"]) != (len(told.sentences), told.model_sentences):
         yield "its counts of sentences are not those of its provenance"

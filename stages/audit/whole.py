@@ -72,8 +72,9 @@ def audit_round(project: Path, state: State, key: str) -> Audit:
     for artifact in in_order(opened):
         _audit_artifact(opened, artifact, store, audit)
     _audit_missing(opened, audit)
-    _guarded(audit, f"data/consolidate/{key}", _proofs(opened, audit))
-    _guarded(audit, f"data/filter/{key}", _contaminated(opened, audit))
+    unread: set[tuple[str, str]] = set()
+    _guarded(audit, f"data/consolidate/{key}", _proofs(opened, audit, unread))
+    _guarded(audit, f"data/filter/{key}", _wrongly_kept(opened, audit, unread))
     evaluation = opened.own("evaluate")
     if evaluation is not None:
         _guarded(audit, evaluation.name, judged.verdict_faults(opened, evaluation))
@@ -125,7 +126,7 @@ def _audit_missing(opened: Opened, audit: Audit) -> None:
         audit.notes.append(f"not made yet: {missing}")
 
 
-def _proofs(opened: Opened, audit: Audit) -> Iterator[str]:
+def _proofs(opened: Opened, audit: Audit, unread: set[tuple[str, str]]) -> Iterator[str]:
     consolidated = opened.own("consolidate")
     trees = opened.input_of(consolidated, "trees") if consolidated else None
     if consolidated is None or trees is None:
@@ -134,19 +135,24 @@ def _proofs(opened: Opened, audit: Audit) -> Iterator[str]:
     audit.add("explanations proved", proved.explanations)
     audit.add("sentences led back", proved.sentences)
     audit.add("of them written by the model", proved.by_model)
+    unread |= proved.unread
+    if unread:
+        audit.notes.append(f"{consolidated.name}: {len(unread)} folded texts cannot be read")
     yield from proved.faults
 
 
-def _contaminated(opened: Opened, audit: Audit) -> Iterator[str]:
-    """Kept examples that are in an evaluation set, by position or by game."""
+def _wrongly_kept(opened: Opened, audit: Audit, unread: set[tuple[str, str]]) -> Iterator[str]:
+    """Kept examples that cannot be read, or are in an evaluation set, by position or by game."""
     filtered = opened.own("filter")
     evalset = opened.input_of(filtered, "evalset") if filtered else None
     if filtered is None or evalset is None:
         return
     guard = Guard.of(evalset)
     kept = [row for row in opened.table(filtered).to_pylist() if not row["dropped"]]
-    audit.add("examples held against the evaluation sets", len(kept))
+    audit.add("kept examples held against the evaluation sets", len(kept))
     for row in kept:
-        reason = guard.reason(row)
-        if reason is not None:
-            yield f"example {row['pid']} is kept, though barred: {reason}"
+        barred = guard.reason(row)
+        if barred is not None:
+            yield f"example {row['pid']} is kept, though barred: {barred}"
+        if (row["root"], row["path"]) in unread:
+            yield f"example {row['pid']} is kept, though its text cannot be read"

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from markupsafe import Markup, escape
 
-WIDTH, HEIGHT = 640, 280
-LEFT, RIGHT, TOP, BOTTOM = 52, 104, 16, 46
+WIDTH, HEIGHT = 520, 260
+LEFT, RIGHT, TOP, BOTTOM = 48, 92, 14, 44
 SERIES = ("s1", "s2", "s3", "s4", "s5", "s6")
 
 
@@ -103,6 +103,8 @@ def interval_chart(
     bounds = [v for p in points for v in (p.value, p.low, p.high) if v is not None]
     bounds += [value for _, value in references]
     low, high = (0.0, max([*bounds, 0.05])) if share else (min(bounds), max(bounds))
+    if any(p.high is None for p in points) and not share:
+        high += 0.12 * (high - low)
     ticks = nice_ticks(low, min(high, 1.0) if share else high)
     y = Scale(ticks[0], ticks[-1], HEIGHT - BOTTOM, TOP)
     xs = dict(zip([p.label for p in points], _places(len(points)), strict=True))
@@ -134,10 +136,12 @@ def _number(value: float, share: bool) -> str:
     return f"{value:.0f}" if abs(value) >= 10 else f"{value:.2f}"
 
 
-def _grid(y: Scale, ticks: Sequence[float], share: bool) -> Iterator[str]:
+def _grid(
+    y: Scale, ticks: Sequence[float], share: bool, right: int = WIDTH - RIGHT
+) -> Iterator[str]:
     for tick in ticks:
         text = f"{100 * tick:.0f} %" if share else f"{tick:g}"
-        yield f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y(tick)}" y2="{y(tick)}"/>'
+        yield f'<line class="grid" x1="{LEFT}" x2="{right}" y1="{y(tick)}" y2="{y(tick)}"/>'
         yield f'<text class="tick" x="{LEFT - 8}" y="{y(tick) + 4}" text-anchor="end">{text}</text>'
 
 
@@ -205,6 +209,8 @@ def series_chart(
 ) -> Markup:
     """Several shares for each model, one line for each share; the names stand in a legend."""
     known = [v for values in series.values() for v in values if v is not None]
+    if not known:
+        return Markup("")
     ticks = nice_ticks(0.0, min(1.0, max([*known, 0.05])))
     y = Scale(ticks[0], ticks[-1], HEIGHT - BOTTOM, TOP)
     xs = _places(len(labels))
@@ -236,13 +242,13 @@ def _ends(ends: Sequence[tuple[float, str, str]]) -> Iterator[str]:
         )
 
 
-def bar_list(bars: Sequence[Bar], *, title: str, wide: int = 190) -> Markup:
+def bar_list(bars: Sequence[Bar], *, title: str, wide: int = 170) -> Markup:
     """Rows of bars with their names at the left and their numbers at the right.
 
     Args:
         wide: room for the names.
     """
-    end = WIDTH - 96
+    end = WIDTH - 92
     parts, y = [], 4.0
     for bar in bars:
         height = 12 if bar.minor else 18
@@ -278,7 +284,7 @@ def curve_chart(curves: Sequence[Curve], *, title: str) -> Markup:
     y = Scale(ticks[0], ticks[-1], HEIGHT - BOTTOM, TOP)
     total = sum(curve.steps for curve in curves) or 1
     room, start = WIDTH - LEFT - 16, float(LEFT)
-    parts = [*_grid(y, ticks, False)]
+    parts = [*_grid(y, ticks, False, WIDTH - 16)]
     for curve in curves:
         width = room * curve.steps / total
         parts += _curve(curve, start, width, y)

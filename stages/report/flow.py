@@ -92,9 +92,14 @@ def _dropped(stage: str, drops: Mapping[str, int]) -> Dropped:
     if rest:
         shown.append((rest, f"{len(ranked) - SHOWN} other reasons"))
     most = max(n for n, _ in shown)
-    bars = [Bar(reason, n / most, f"{n:,}", kind="drop") for n, reason in shown]
+    bars = [Bar(_words(reason), n / most, f"{n:,}", kind="drop") for n, reason in shown]
     total = sum(n for n, _ in ranked)
-    return Dropped(stage, total, bar_list(bars, title=f"Why {stage} dropped", wide=250))
+    return Dropped(stage, total, bar_list(bars, title=f"Why {stage} dropped", wide=215))
+
+
+def _words(reason: str) -> str:
+    """`unparsed.illegal_in_line` as `unparsed: illegal in line`."""
+    return reason.replace(".", ": ").replace("_", " ")
 
 
 def round_flows(project: Project) -> list[RoundFlow]:

@@ -23,7 +23,7 @@ STAGES = {
 
 @dataclass(frozen=True)
 class Taught:
-    """One curriculum stage: its name, macro averages, and bars by type."""
+    """One curriculum stage: its name, macro averages, bars by type, and by kind of answer too."""
 
     name: str
     title: str
@@ -31,6 +31,7 @@ class Taught:
     majority: str
     asked: int
     chart: Markup
+    subsets: Markup
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class Trained:
     chart: Markup
     steps: int
     tokens: int
-    final: tuple[tuple[str, str], ...]
+    final: str
     examples: str
     gates: str
 
@@ -62,9 +63,9 @@ def taught(project: Project) -> list[Taught]:
 def _taught(name: str, heldout: Mapping[str, Any]) -> Taught:
     types = heldout["types"][name]
     subsets = heldout.get("subsets", {}).get(name, {})
-    bars = [
-        bar for kind in sorted(types) for bar in _bars(kind, types[kind], subsets.get(kind, {}))
-    ]
+    whole = [b for kind in sorted(types) for b in _bars(kind, types[kind], subsets.get(kind))]
+    apart = {kind: found for kind, found in subsets.items() if "occupied" in found}
+    bars = [b for kind in sorted(types) for b in _bars(kind, types[kind], apart.get(kind))]
     shares = [(t["accuracy"], t["majority"]) for t in types.values()]
     right, majority = (sum(column) / len(shares) for column in zip(*shares, strict=True))
     return Taught(
@@ -74,6 +75,7 @@ def _taught(name: str, heldout: Mapping[str, Any]) -> Taught:
         majority=percent(majority),
         asked=sum(int(t["asked"]) for t in types.values()),
         chart=bar_list(bars, title=f"Held-out accuracy by question type, {name}"),
+        subsets=bar_list(whole, title=f"By kind of answer, {name}") if subsets else Markup(""),
     )
 
 
@@ -103,13 +105,20 @@ def trained(project: Project) -> list[Trained]:
 
 def _trained(key: str, told: Mapping[str, Any]) -> Trained:
     phases = told["phases"]
-    curves = [Curve(p["phase"], p.get("losses", []), int(p["steps"])) for p in phases]
+    many = len(phases) > 1
+    curves = [
+        Curve(str(n) if many else p["phase"], p.get("losses", []), int(p["steps"]))
+        for n, p in enumerate(phases, start=1)
+    ]
     return Trained(
         key=key,
         chart=curve_chart(curves, title=f"Training loss of {key}"),
         steps=sum(int(p["steps"]) for p in phases),
         tokens=sum(int(p["tokens"]) for p in phases),
-        final=tuple((p["phase"], f"{p['final_loss']:.3f}") for p in phases),
+        final=", ".join(
+            f"{f'{n} ' if many else ''}{p['phase']} ends at {p['final_loss']:.3f}"
+            for n, p in enumerate(phases, start=1)
+        ),
         examples="; ".join(filter(None, map(_examples, phases))),
         gates=_gates(told.get("gates")),
     )
@@ -122,13 +131,8 @@ def _examples(phase: Mapping[str, Any]) -> str:
 
 
 def _gates(gates: Any) -> str:
-    """How far each bridge has opened, as the largest of its gates."""
-    if isinstance(gates, Mapping):
-        gates = [gates[name] for name in sorted(gates)]
-    if not isinstance(gates, list):
-        return ""
-    opened = [max((abs(v) for v in _numbers(gate)), default=0.0) for gate in gates]
-    return ", ".join(f"{value:.2f}" for value in opened)
+    """The gates' values in the model's order."""
+    return ", ".join(f"{value:+.3f}" for value in _numbers(gates))
 
 
 def _numbers(value: Any) -> Iterator[float]:

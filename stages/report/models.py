@@ -14,13 +14,13 @@ from stages.report.project import Project, Standing
 ALL = "dev.all"
 KINDS = {"better": "better", "worse": "worse", "no evidence": "even"}
 SHARES = {
-    "first move sound (FNMR)": "fnmr",
-    "first move, legal only": "fnmr_constrained",
-    "1 ply sound": "nmr1",
-    "3 plies": "nmr3",
-    "5 plies": "nmr5",
+    "FNMR": "fnmr",
+    "legal only": "fnmr_constrained",
+    "NMR@1": "nmr1",
+    "NMR@3": "nmr3",
+    "NMR@5": "nmr5",
 }
-FORM = {"legal": "legal", "can be read": "parseable", "other than encoder": "independence"}
+FORM = {"legal": "legal", "readable": "parseable", "independent": "independence"}
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,7 @@ class ModelRow:
     parent: str
     examples: str
     fnmr: str
+    bounds: str
     general: str
     tactical: str
     nmr: str
@@ -81,10 +82,11 @@ def _model_row(row: Standing) -> ModelRow:
         key=row.key,
         parent=row.parent or "–",
         examples="–" if row.examples is None else f"{row.kept} of {row.examples}",
-        fnmr=_bounded(figures, f"{ALL}.fnmr"),
+        fnmr=percent(figures.get(f"{ALL}.fnmr")),
+        bounds=_bounds(figures, f"{ALL}.fnmr"),
         general=percent(figures.get("dev.general.fnmr")),
         tactical=percent(figures.get("dev.tactical.fnmr")),
-        nmr=" / ".join(percent(figures.get(f"{ALL}.nmr{n}")) for n in (1, 3, 5)),
+        nmr=" / ".join(_short(figures.get(f"{ALL}.nmr{n}")) for n in (1, 3, 5)),
         constrained=percent(figures.get(f"{ALL}.fnmr_constrained")),
         legal=percent(figures.get(f"{ALL}.legal")),
         elo=_elo(row),
@@ -97,11 +99,13 @@ def _model_row(row: Standing) -> ModelRow:
     )
 
 
-def _bounded(figures: Mapping[str, float], name: str) -> str:
-    value, low, high = (figures.get(name + end) for end in ("", "_low", "_high"))
-    if value is None or low is None or high is None:
-        return percent(value)
-    return f"{percent(value)} [{100 * low:.1f}, {100 * high:.1f}]"
+def _bounds(figures: Mapping[str, float], name: str) -> str:
+    low, high = figures.get(f"{name}_low"), figures.get(f"{name}_high")
+    return "" if low is None or high is None else f"[{100 * low:.1f}, {100 * high:.1f}]"
+
+
+def _short(value: float | None) -> str:
+    return "–" if value is None else f"{100 * value:.1f}"
 
 
 def percent(value: float | None) -> str:

@@ -140,14 +140,14 @@ def _counts(project: Project) -> Iterator[Card]:
             yield Card(f"{artifact.record.counts.get(count, 0):,}", label)
 
 
-def _missing(project: Project) -> Iterator[str]:
+def _missing(project: Project) -> Iterator[tuple[str, str]]:
     """What the page would show further on, and the command that makes it."""
     have = project.artifacts
     if "data/seeds" not in have:
-        yield "no seeds yet: `queen run seeds`"
+        yield "no seeds yet", "queen run seeds"
     if "models/pawn" not in have:
-        yield "no trained model yet: `queen run pawn`"
+        yield "no trained model yet", "queen run pawn"
     if not any(name.startswith("data/evaluate/") for name in have):
-        yield "nothing evaluated yet: `queen run judge@pawn1`"
+        yield "nothing evaluated yet", "queen run judge@pawn1"
     if not project.rounds:
-        yield "no round has begun: `queen run`"
+        yield "no round has begun", "queen run"

@@ -16,14 +16,14 @@ from queen.games.chess.position import Position
 from queen.language.explanation import Explanation, ExplanationError, parse
 from queen.language.ground import Ground
 from queen.language.people import sentence_for_people
-from queen.language.provenance import Consolidated, Source
+from queen.language.provenance import Consolidated, Origin, Source
 from stages.positions import position_of
 from stages.report.boards import board_svg
 from stages.report.models import percent
 from stages.report.project import Project
 
 EACH = 3
-COLUMNS = ("pid", "dropped", "path", "model_sentences")
+RAW = 360
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ def _example(row: Mapping[str, Any]) -> Sample:
         pid=row["pid"],
         board=board_svg(position, told.explanation.best, old[0] if old else None),
         title=_title(position, row),
-        badge="kept" if kept else f"dropped: {row['dropped'].replace('_', ' ')}",
+        badge="kept" if kept else f"dropped: {_words(row['dropped'])}",
         kind="good" if kept else "bad",
         panels=(before, after),
         note=_comparison(row),
@@ -163,11 +163,20 @@ def _read(title: str, text: str | None, position: Position, reason: str = "") ->
     try:
         explanation = parse(text, position)
     except ExplanationError as error:
-        raw = humanize(position.board(), text)
-        return Panel(title, raw=raw, reason=reason or error.reason.value)
+        return _unread(title, text, position, reason or error.reason.value)
     if reason:
-        return Panel(title, raw=humanize(position.board(), text), reason=reason)
+        return _unread(title, text, position, reason)
     return _panel(title, explanation, position)
+
+
+def _unread(title: str, text: str, position: Position, reason: str) -> Panel:
+    raw = humanize(position.board(), text)
+    raw = raw if len(raw) <= RAW else raw[:RAW] + " …"
+    return Panel(title, raw=raw, reason=_words(reason))
+
+
+def _words(reason: str) -> str:
+    return reason.replace("_", " ").replace(".", ": ")
 
 
 def _panel(
@@ -189,7 +198,7 @@ def _panel(
                 san=board.san(chess.Move.from_uci(c.move)),
                 score=percent(c.score),
                 line=san_line(board, (c.move, *c.line)),
-                who=source.origin.value if source else "",
+                who=_who(source, board)[0],
             )
             for c, source in zip(explanation.candidates, origins, strict=True)
         ),
@@ -201,17 +210,18 @@ def _panel(
 
 
 def _who(source: Source | None, board: chess.Board) -> tuple[str, str]:
-    """The badge of a source and what it says when pointed at."""
+    """The badge of a source (`model`, `engine` or `rules`) and what it says when pointed at."""
     if source is None:
         return "", ""
     move = board.san(chess.Move.from_uci(source.move))
     words = {
-        "engine": "an engine fact",
-        "rules": "the rules of a finished game",
-        "child": f"the model's text about the position after {move}",
-        "below": f"folded for the position after {move}",
+        Origin.ENGINE: f"an engine fact about {move}",
+        Origin.RULES: f"{move} ends the game",
+        Origin.CHILD: f"from the model's text about the position after {move}",
+        Origin.BELOW: f"folded for the position after {move}, and from there",
     }
-    return source.origin.value, words[source.origin.value]
+    author = source.origin.value if source.origin in (Origin.ENGINE, Origin.RULES) else "engine"
+    return ("model" if source.model else author), words[source.origin]
 
 
 def _answers(project: Project) -> Samples:
@@ -235,12 +245,12 @@ def _answer(row: Mapping[str, Any]) -> Sample:
     position = position_of(row)
     panel = _read("Model", row["text"], position, row["reason"])
     sound = "first move sound" if row["first_ok"] else "first move a mistake"
-    badge = f"not read: {row['reason']}" if row["reason"] else sound
+    badge = f"not read: {_words(row['reason'])}" if row["reason"] else sound
     return Sample(
         pid=row["pid"],
         board=board_svg(position, row["best"] if row["legal"] and row["best"] else None),
         title=f"{_title(position, row)} · {row['kind']}",
-        badge=badge.replace("_", " "),
+        badge=badge,
         kind="good" if row["first_ok"] and not row["reason"] else "bad",
         panels=(panel,),
     )
@@ -264,7 +274,7 @@ def _seed(row: Mapping[str, Any]) -> Sample:
         pid=row["pid"],
         board=board_svg(position, explanation.best),
         title=_title(position, row),
-        badge="kept" if kept else f"dropped: {row['dropped'].replace('_', ' ')}",
+        badge="kept" if kept else f"dropped: {_words(row['dropped'])}",
         kind="good" if kept else "bad",
         panels=(_panel("Teacher", explanation, position),),
     )
