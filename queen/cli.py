@@ -65,10 +65,12 @@ def configure(
     Choices come on top of those in force; naming a profile starts afresh.
     """
     from queen.lineage import params, rounds
+    from queen.lineage.lock import workspace
 
     root, _ = here()
-    done = params.configure(root, choices or [])
-    changed = rounds.resolve(root)
+    with workspace(root, what="queen configure", wait=False):
+        done = params.configure(root, choices or [])
+        changed = rounds.resolve(root)
     print(f"profile {done.params.get('profile')}; choices: {' '.join(done.choices) or 'none'}")
     for change in done.changes:
         _print_change(change)

@@ -9,7 +9,7 @@ from pathlib import Path
 from queen.errors import QueenError
 from queen.lineage.dvcio import Pipeline, StageFailedError, Step, lock_as_dvc, round_of
 from queen.lineage.lock import NO_WAIT, workspace
-from queen.lineage.params import read_params
+from queen.lineage.params import chosen, compose, read_params
 from queen.lineage.rounds import Round, read_rounds
 from queen.lineage.server import prefect_server
 from queen.lineage.state import State
@@ -43,6 +43,8 @@ def run_pipeline(root: Path, state: State, target: str | None, *, wait: bool, sa
     with workspace(root, what="queen run", wait=wait):
         require_resolved(root)
         target = full_target(target, read_rounds(root))
+        if params_changed(root):
+            say("params/ says something else than params.yaml: `queen configure` takes it over")
         steps = Pipeline(root).walk(target)
         for key in judged_and_stale(steps):
             say(f"the round {key} has its verdict and is left alone (`queen round reopen {key}`)")
@@ -59,7 +61,8 @@ def run_pipeline(root: Path, state: State, target: str | None, *, wait: bool, sa
 def _run_flows(root: Path, state: State, target: str | None, say: Say) -> int:
     """Start what flows need, then run the flow of the target."""
     _quiet_prefect()
-    with sender(root, state.root), prefect_server(state.root) as url, lock_as_dvc(root):
+    server = prefect_server(state.root, meanwhile=_import_flows)
+    with sender(root, state.root), server as url, lock_as_dvc(root):
         say(f"Prefect: {url}")
         from flows.pipeline import pipeline_flow
         from flows.walking import drain, stage_flow
@@ -77,6 +80,10 @@ def _run_flows(root: Path, state: State, target: str | None, say: Say) -> int:
             drain()
     say(f"done: {', '.join(walked.ran) or 'nothing had to run'}")
     return OK if walked.stopped_by is None else _say_stopped(walked.stopped_by, say)
+
+
+def _import_flows() -> None:
+    import flows.pipeline  # noqa: F401
 
 
 def _quiet_prefect() -> None:
@@ -112,6 +119,11 @@ def judged_and_stale(steps: Sequence[Step]) -> list[str]:
 def full_target(target: str | None, rounds: dict[str, Round]) -> str | None:
     """A round's bare name means all of it, that is its last step."""
     return f"evaluate@{target}" if target in rounds else target
+
+
+def params_changed(root: Path) -> bool:
+    """Whether somebody edited params/ after the last `queen configure`."""
+    return compose(root, chosen(root)) != read_params(root)
 
 
 def require_resolved(root: Path) -> None:

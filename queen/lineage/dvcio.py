@@ -25,6 +25,7 @@ from queen.lineage.yamlio import read_yaml
 
 LOCK_FILE = "dvc.lock"
 REFUSED = 2
+STOPPED = (130, -2, 143, -15)  # by a person: SIGINT, SIGTERM
 
 
 class PipelineError(QueenError):
@@ -48,8 +49,8 @@ class StageFailedError(PipelineError):
 
     @property
     def crashed(self) -> bool:
-        """Whether trying again may help: the process died; it did not refuse with a reason."""
-        return self.status not in (None, REFUSED)
+        """Whether trying again may help: the process died, and neither refused nor was stopped."""
+        return self.status not in (None, REFUSED, *STOPPED)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -53,11 +53,15 @@ class ServerError(QueenError):
 
 
 @contextlib.contextmanager
-def prefect_server(state: Path) -> Iterator[str]:
+def prefect_server(state: Path, meanwhile: Callable[[], object] = lambda: None) -> Iterator[str]:
     """A Prefect API while this block runs; PREFECT_API_URL names it for this process.
 
     Uses the one that PREFECT_API_URL already names; else one local server for this state folder,
     shared with whoever else uses it, and stopped after the last of them.
+
+    Args:
+        state: the state folder.
+        meanwhile: done while a server starts, with PREFECT_API_URL set already: imports, say.
 
     Raises:
         ServerError: it does not come up; the log is named.
@@ -66,15 +70,14 @@ def prefect_server(state: Path) -> Iterator[str]:
         os.environ.setdefault(name, value)
     named = os.environ.get(API_URL)
     if named:
+        meanwhile()
         yield named
         return
     folder = server_folder(state)
     os.environ.setdefault("PREFECT_HOME", str(folder / "home"))
     with (folder / "clients.lock").open("a") as clients:
-        url = _join(folder, clients.fileno())
-        os.environ[API_URL] = url
         try:
-            yield url
+            yield _join(folder, clients.fileno(), meanwhile)
         finally:
             os.environ.pop(API_URL, None)
     _await_stop(folder)
@@ -93,21 +96,26 @@ def running(state: Path) -> dict[str, Any] | None:
     return info if info and _healthy(info["url"]) else None
 
 
-def _join(folder: Path, clients: int) -> str:
+def _join(folder: Path, clients: int, meanwhile: Callable[[], object]) -> str:
     """Become a client: take a share of the lock, then the server there is, or a new one."""
     with (folder / "start.lock").open("a") as starting:
         fcntl.flock(starting, fcntl.LOCK_EX)
         fcntl.flock(clients, fcntl.LOCK_SH)  # waits for a supervisor that is just stopping
         info = _info(folder)
         if info and _healthy(info["url"]):
-            return str(info["url"])
-        end_orphans(folder)
-        return _start(folder)
+            url, supervisor = str(info["url"]), None
+        else:
+            end_orphans(folder)
+            url, supervisor = _start(folder)
+        os.environ[API_URL] = url
+        meanwhile()
+        if supervisor is not None:
+            _await_start(folder, url, supervisor)
+        return url
 
 
-def _start(folder: Path) -> str:
+def _start(folder: Path) -> tuple[str, subprocess.Popen[bytes]]:
     port = free_port()
-    url = f"http://127.0.0.1:{port}/api"
     with (folder / LOG).open("wb") as log:
         supervisor = subprocess.Popen(
             [sys.executable, "-m", "queen.lineage.supervisor", str(folder), str(port)],
@@ -117,10 +125,14 @@ def _start(folder: Path) -> str:
             start_new_session=True,
             env=server_environment(folder),
         )
+    return f"http://127.0.0.1:{port}/api", supervisor
+
+
+def _await_start(folder: Path, url: str, supervisor: subprocess.Popen[bytes]) -> None:
     deadline = time.monotonic() + START_S
     while time.monotonic() < deadline:
         if _healthy(url):
-            return url
+            return
         if supervisor.poll() is not None:
             break
         time.sleep(0.1)

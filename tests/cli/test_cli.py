@@ -66,6 +66,21 @@ def test_configure_says_what_changed_in_params_and_rounds(toy: Path) -> None:
         call("configure", "filter.max_los=1")
 
 
+def test_configure_leaves_a_running_project_alone(toy: Path) -> None:
+    program = (
+        "import sys, time; from pathlib import Path; from queen.lineage.lock import workspace\n"
+    )
+    program += "with workspace(Path.cwd(), what='queen run'): print(1, flush=True); time.sleep(60)"
+    command = [sys.executable, "-c", program]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        with pytest.raises(QueenError, match="held by queen run"):
+            call("configure", "seed=4")
+        other.kill()
+    assert params.read_params(toy)["seed"] == 1
+
+
 def test_rounds_are_added_and_listed(toy: Path) -> None:
     call("round", "add", "r2", "--parent", "r1", "--set", "filter.max_loss=0.02", "--set", "seed=5")
     rows = json.loads(call("rounds", "--json").stdout)
@@ -191,6 +206,12 @@ def test_run_on_an_up_to_date_project_starts_nothing(built: Path) -> None:
     assert "nothing to do" in done.stderr
     imported = {row.rsplit("|", 1)[-1].strip() for row in done.stderr.splitlines()}
     assert not imported & {"prefect", "mlflow", "torch"}
+
+
+def test_run_says_when_params_were_edited_and_not_configured(built: Path) -> None:
+    path = built / "params" / "config.yaml"
+    path.write_text(path.read_text().replace("count: 3", "count: 4"))
+    assert "params/ says something else" in call("run").stderr
 
 
 def test_run_refuses_a_target_that_is_none(toy: Path) -> None:

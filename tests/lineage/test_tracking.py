@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
 import time
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +16,7 @@ import pytest
 
 from queen.lineage import mlflow_store, tracking, verdicts
 from queen.lineage.mlflow_store import MlflowStore, send_outbox, sync
+from queen.lineage.server import free_port
 from queen.lineage.tracking import Input, Output, Tracker, last_run, read_run, run_folders
 from queen.lineage.verdicts import Judgement
 
@@ -148,6 +154,45 @@ def test_an_unreachable_store_keeps_everything_for_later(
     assert sync(tmp_path, state).sent == 1
     assert sync(tmp_path, state).sent == 0
     assert len(MlflowStore.open(state).find(CONTENT)) == 1
+
+
+@pytest.mark.e2e
+def test_a_server_over_http_takes_the_same(
+    tmp_path: Path, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its registry refuses plain paths as a source; what SQLite has, sync brings to it."""
+    finished(tmp_path, state, "train", "r1", "models/r1", "22" * 32)
+    assert send_outbox(tmp_path, state) == ""
+    verdicts.record(tmp_path, "r1", Judgement("22" * 32, "better", "because", "pawn1"))
+    uri = f"http://127.0.0.1:{free_port()}"
+    command = [sys.executable, "-m", "mlflow", "server", "--port", uri.rpartition(":")[2]]
+    command += ["--backend-store-uri", f"sqlite:///{tmp_path / 'server.db'}", "--workers", "1"]
+    own = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+    server = subprocess.Popen(
+        command, cwd=tmp_path, env={**os.environ, **own}, start_new_session=True,
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+        deadline = time.monotonic() + 120
+        while not healthy(uri):
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+        done = sync(tmp_path, state)
+        assert (done.uri, done.sent, done.versions, done.champion) == (uri, 1, ("r1",), "r1")
+        (version,) = MlflowStore.open(state).versions()
+        assert version.source == f"dvc:///models/r1?content={'22' * 32}"
+    finally:
+        os.killpg(server.pid, signal.SIGKILL)
+        server.wait()
+
+
+def healthy(uri: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{uri}/health", timeout=5) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
 
 
 def test_sync_fills_the_lineage_of_what_dvc_restored(
