@@ -15,7 +15,7 @@ import pyarrow as pa
 from queen.engines.judge import MoveJudge
 from queen.games.chess.position import Position
 from queen.generation.decode import Completion, Sampling
-from queen.generation.speaker import Asked, Speaker
+from queen.generation.speaker import Asked, Legal, Speaker
 from queen.lineage.artifact import Draft
 from queen.search.candidates import Weighed, weigh
 from queen.search.tree import understood
@@ -53,6 +53,8 @@ class Params:
         temperature: of the draw of candidates; 0 takes the most probable.
         text_temperature: of the explanations' text; 0 is greedy.
         max_tokens: longest explanation.
+        legal: constrained decoding: `none`, `first` (the first move is legal) or `moves` (all
+            but those of the prose); evaluation is free of it.
         batch_size: texts decoded together.
         roots_per_shard: roots of one shard.
         judge: how the candidates are judged.
@@ -62,6 +64,7 @@ class Params:
     temperature: float = 1.0
     text_temperature: float = 0.0
     max_tokens: int = 256
+    legal: Legal = "moves"
     batch_size: int = 64
     roots_per_shard: int = 64
     judge: JudgeParams = field(default_factory=JudgeParams)
@@ -134,7 +137,7 @@ def _explain(
         temperature=job.params.text_temperature, max_new_tokens=job.params.max_tokens
     )
     texts: dict[str, dict[str, Completion]] = {}
-    for said in speaker.explain(asked, sampling):
+    for said in speaker.explain(asked, sampling, job.params.legal):
         pid, move = said.id.split()
         texts.setdefault(pid, {})[move] = said
     return texts

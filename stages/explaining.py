@@ -146,8 +146,17 @@ def explain_with(
     from queen.generation.explainer import explain
     from queen.generation.speaker import load_speaker
 
+    _quiet()
     speaker = load_speaker(model.folder, encoder, 1, 64)
     return explain(speaker, position, max_tokens=tokens, free=free)
+
+
+def _quiet() -> None:
+    """Loading weights is no news to somebody who asked for a move."""
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
 
 
 def as_json(told: Told, model: ModelChoice) -> dict[str, Any]:

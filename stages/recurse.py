@@ -11,6 +11,7 @@ import orjson
 
 from queen.games.chess.position import Position
 from queen.generation.decode import Sampling
+from queen.generation.speaker import Legal
 from queen.lineage.artifact import Draft
 from queen.search.tree import Barred, Limits, Node, Tree, grow
 from stages import gates
@@ -32,6 +33,7 @@ class Params:
         limits: width, depth, budget of a tree.
         text_temperature: of the children's explanations; 0 is greedy.
         max_tokens: longest explanation.
+        legal: constrained decoding, as in `explain`.
         batch_size: texts decoded together.
         roots_per_shard: trees of one shard.
         judge: how the children's own first moves are judged.
@@ -40,6 +42,7 @@ class Params:
     limits: Limits = field(default_factory=Limits)
     text_temperature: float = 0.0
     max_tokens: int = 256
+    legal: Legal = "moves"
     batch_size: int = 64
     roots_per_shard: int = 64
     judge: JudgeParams = field(default_factory=JudgeParams)
@@ -61,7 +64,7 @@ def work(job: Job[Params], shard: Shard, out: Path) -> None:
     sampling = Sampling(temperature=params.text_temperature, max_new_tokens=params.max_tokens)
     with job.searches() as cache, job.analyser(cache) as analyser:
         judge = params.judge.build(analyser)
-        grow(trees, speaker, judge, params.limits, sampling, _barred(job))
+        grow(trees, speaker, judge, params.limits, sampling, _barred(job), params.legal)
     table = rows_table([row for tree in trees for row in tree_rows(tree)], TREES)
     write_rows(out / ROWS, table)
     drops = sum((tree.drops for tree in trees), Counter[str]())

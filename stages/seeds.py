@@ -19,7 +19,7 @@ from queen.engines.pool import Analyser
 from queen.games.chess.position import Position
 from queen.language.engine_facts import EngineFacts, Node
 from queen.language.explanation import Explanation, render
-from queen.language.teacher_hce import TeacherInput, lines_to_evaluate, write
+from queen.language.teacher_hce import Style, TeacherInput, lines_to_evaluate, write
 from queen.lineage.artifact import Draft
 from queen.search.candidates import draw
 from stages import gates
@@ -78,6 +78,7 @@ class Params:
         positions: positions explained.
         human_moves: moves drawn from the human-move net for each.
         temperature: of that draw.
+        style: how much the teacher says.
         judge: the teacher's own searches.
         filter: the searches that check what it says; a bigger budget than `judge`.
         checked_plies: plies of the line that must hold no mistake.
@@ -87,6 +88,7 @@ class Params:
     positions: int
     human_moves: int = 3
     temperature: float = 1.0
+    style: Style = field(default_factory=Style)
     judge: JudgeParams = field(default_factory=JudgeParams)
     filter: JudgeParams = field(default_factory=lambda: JudgeParams(10_000, 0))
     checked_plies: int = 3
@@ -104,7 +106,10 @@ def work(job: Job[Params], shard: Shard, out: Path) -> None:
     with job.searches() as cache, job.analyser(cache) as analyser:
         inputs = _inputs(job, analyser, positions, moves)
         inputs = _with_terms(job, cache, inputs)
-        told = {i: write(given, job.seed, shard.spec["start"] + i) for i, given in inputs.items()}
+        told = {
+            i: write(given, job.seed, shard.spec["start"] + i, job.params.style)
+            for i, given in inputs.items()
+        }
         reasons = _filtered(job.params, analyser, inputs, told)
     judged = [
         _row(row, inputs.get(i), told.get(i), reasons.get(i, "engine_failed"))
@@ -186,7 +191,7 @@ def _with_terms(
     wanted = [
         (i, line, position_after(given.position, line).fen)
         for i, given in inputs.items()
-        for line in lines_to_evaluate(given)
+        for line in lines_to_evaluate(given, job.params.style)
     ]
     tables = classical_tables(job, cache, [fen for _, _, fen in wanted])
     terms: dict[int, dict[tuple[str, ...], Any]] = {i: {} for i in inputs}

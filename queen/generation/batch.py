@@ -12,9 +12,9 @@ from torch.nn.utils.rnn import pad_sequence
 
 from queen.errors import QueenError
 from queen.generation.choice import DRAWS, choose, restrict
+from queen.generation.guide import Guide
 from queen.generation.requests import Completion, Request, Sampling
 from queen.generation.slots import Slots, Stepper
-from queen.generation.trie import Node
 from queen.networks.bridge import Context
 
 REFILL = 8  # a refill waits until this part of the slots is vacant: prompts are cheaper together
@@ -31,7 +31,7 @@ class Job:
         index: its place among the requests.
         ids: tokens of prompt and prefix.
         room: most tokens that may be written.
-        node: where it stands in the tree of legal moves; None where it is free.
+        guide: says which tokens may follow; None where all may.
         base: its length less the number of steps done, once it has a slot.
     """
 
@@ -39,7 +39,7 @@ class Job:
     request: Request
     ids: list[int]
     room: int
-    node: Node | None = None
+    guide: Guide | None = None
     base: int = 0
 
 
@@ -139,12 +139,12 @@ class Batch:
     def _write(self, logits: Tensor) -> Tensor:
         """Choose a token for every slot and append it to those in use."""
         logprobs = torch.log_softmax(logits, -1)
-        guided = [(slot, job, job.node) for slot, job in self.held.items() if job.node is not None]
-        allowed = {slot: list(node.children) for slot, _, node in guided}
-        tokens = choose(restrict(logprobs, allowed), self.sampling, self.slots.uniform)
-        for slot, job, node in guided:
-            below = node.children[int(tokens[slot])]
-            job.node = below if below.children else None
+        guided = [(slot, job.guide) for slot, job in self.held.items() if job.guide is not None]
+        limits = {slot: (guide.allowed(), guide.banned()) for slot, guide in guided}
+        tokens = choose(restrict(logprobs, limits), self.sampling, self.slots.uniform)
+        for slot, guide in guided:
+            if not guide.advance(int(tokens[slot])):
+                self.held[slot].guide = None
         self.slots.append(tokens, logprobs.gather(1, tokens[:, None])[:, 0])
         self.steps += 1
         return tokens

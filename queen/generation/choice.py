@@ -12,15 +12,22 @@ from queen.generation.requests import Sampling
 DRAWS = 2  # random numbers for each token
 
 
-def restrict(logprobs: Tensor, allowed: Mapping[int, Sequence[int]]) -> Tensor:
-    """Log-probabilities [B, V] with every token but the allowed ones of a row at -inf."""
-    if not allowed:
+Limits = tuple[Sequence[int] | None, Sequence[int]]
+"""The only tokens a row may take (None for any), and those it may not."""
+
+
+def restrict(logprobs: Tensor, limits: Mapping[int, Limits]) -> Tensor:
+    """Log-probabilities [B, V] with the tokens a row may not take at -inf."""
+    if not any(allowed is not None or banned for allowed, banned in limits.values()):
         return logprobs
     kept = logprobs.clone()
-    for row, tokens in allowed.items():
-        ids = torch.tensor(list(tokens), device=kept.device)
-        kept[row] = -torch.inf
-        kept[row, ids] = logprobs[row, ids]
+    for row, (allowed, banned) in limits.items():
+        if allowed is not None:
+            ids = torch.tensor(list(allowed), device=kept.device)
+            kept[row] = -torch.inf
+            kept[row, ids] = logprobs[row, ids]
+        elif banned:
+            kept[row, torch.tensor(list(banned), device=kept.device)] = -torch.inf
     return kept
 
 

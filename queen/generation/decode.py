@@ -17,6 +17,7 @@ from queen.games.chess.position import Position
 from queen.generation.batch import Batch, Job
 from queen.generation.fused import FusedStepper, supports
 from queen.generation.generic import GenericStepper
+from queen.generation.guide import FirstMove, Guide, LegalMoves
 from queen.generation.requests import Completion, GenerationError, Request, Sampling
 from queen.generation.scoring import Scored, score
 from queen.generation.slots import Stepper
@@ -67,6 +68,7 @@ class Generator:
         self.model, self.tokenizer, self.expert = model.eval(), tokenizer, expert
         self.batch_size = batch_size
         self.vocabulary: dict[str, int] = tokenizer.get_vocab()
+        self.texts: dict[int, str] = {}
         self.longest: int = model.config.decoder().max_position_embeddings
         self.weights_digest = weights_digest(model)
         self.stepper: Stepper = (
@@ -121,8 +123,8 @@ class Generator:
         return read
 
     def _job(self, index: int, request: Request, sampling: Sampling) -> Job:
-        moves = self._moves(request)
-        if request.legal_first_move and not moves.children:
+        moves = self._moves(request) if request.legal_first_move else None
+        if moves is not None and not moves.children:
             raise GenerationError(
                 "no legal move to write: the game is over",
                 where=f"request {request.id}",
@@ -130,7 +132,19 @@ class Generator:
             )
         ids = self._prompt(request)
         room = min(sampling.max_new_tokens, self.longest - len(ids))
-        return Job(index, request, ids, room, moves if request.legal_first_move else None)
+        return Job(index, request, ids, room, self._guide(request, moves))
+
+    def _guide(self, request: Request, first: Node | None) -> Guide | None:
+        if request.legal_moves:
+            board = request.position.board()
+            return LegalMoves(board, self.vocabulary, self._text_of, request.prefix)
+        return FirstMove(first) if first is not None else None
+
+    def _text_of(self, token: int) -> str:
+        """The text of one token."""
+        if token not in self.texts:
+            self.texts[token] = self._decode([token])
+        return self.texts[token]
 
     def _moves(self, request: Request) -> Node:
         return move_trie(request.position.board(), self.vocabulary)

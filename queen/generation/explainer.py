@@ -31,6 +31,7 @@ from queen.language.ground import Ground, Line
 from queen.language.people import sentence_for_people
 
 _ANY_LENGTH = Limits(characters=10**9)
+SHOWN = 60
 _BEST, _LINE, _CANDIDATES = 0, 1, 2
 _NEUTRAL = "0.50"
 _MISSING = (Reason.NO_LINE, Reason.NO_CANDIDATE, Reason.BEST_NOT_CANDIDATE)
@@ -60,8 +61,13 @@ class Fault:
             "column": self.column,
             "reason": self.reason,
             "detail": self.detail,
-            "text": self.text,
+            "text": self.shown,
         }
+
+    @property
+    def shown(self) -> str:
+        """The row, cut where it is long."""
+        return self.text if len(self.text) <= SHOWN else self.text[: SHOWN - 3] + "..."
 
 
 @dataclass(frozen=True)
@@ -127,7 +133,7 @@ def explain(
             remedy="give a position in which the side to move has a legal move",
         )
     sampling = Sampling(temperature=0.0, max_new_tokens=max_tokens)
-    said = speaker.explain([Asked("position", position)], sampling, legal_first=not free)[0]
+    said = speaker.explain([Asked("position", position)], sampling, "none" if free else "moves")[0]
     if said.error is not None:
         raise QueenError(said.error, where=position.fen, remedy="see the error above")
     return salvage(said.text, position, finished=said.finished)
@@ -147,7 +153,9 @@ def salvage(text: str, position: Position, *, finished: bool = True) -> Told:
     if not finished:
         reader.cut_off()
     explanation = reader.read()
-    told = Told(position, text, None, faults=tuple(sorted(reader.faults, key=lambda f: f.row)))
+    told = Told(
+        position, text, None, faults=tuple(sorted(reader.faults, key=lambda f: (f.row, f.column)))
+    )
     if explanation is None:
         return told
     return replace(
@@ -249,6 +257,5 @@ class _Salvager:
 def rows_of_faults(told: Told) -> Iterator[str]:
     """One line for each fault, for people."""
     for fault in told.faults:
-        shown = fault.text if len(fault.text) <= 60 else fault.text[:57] + "..."
-        quoted = f" ({shown!r})" if shown else ""
+        quoted = f" ({fault.shown!r})" if fault.text else ""
         yield f"row {fault.row}, column {fault.column}: {fault.reason}: {fault.detail}{quoted}"

@@ -28,6 +28,8 @@ class Request:
             requests beside it.
         legal_first_move: whether what is written right after prompt and prefix must be a legal
             move of the position.
+        legal_moves: whether every move of an explanation's structured lines must be legal, not
+            the first alone; the prose stays free.
     """
 
     id: str
@@ -36,6 +38,7 @@ class Request:
     prefix: str = ""
     seed: int = 0
     legal_first_move: bool = False
+    legal_moves: bool = False
 
     def uniforms(self, tokens: int, draws: int) -> NDArray[np.float64]:
         """Random numbers in [0, 1) of this request alone: [tokens, draws]."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import torch
 
@@ -18,6 +19,7 @@ from queen.networks.lc0.load import load_encoder
 from queen.networks.queen import QueenModel
 
 BEST = "best "
+Legal = Literal["none", "first", "moves"]
 
 
 @dataclass(frozen=True)
@@ -48,16 +50,17 @@ class Speaker:
         self.generator = generator
 
     def explain(
-        self, asked: Sequence[Asked], sampling: Sampling, *, legal_first: bool = False
+        self, asked: Sequence[Asked], sampling: Sampling, legal: Legal = "none"
     ) -> list[Completion]:
         """An explanation text for each record, its `best` line included.
 
         Args:
             asked: what is to be explained.
             sampling: temperature 0 is greedy.
-            legal_first: restrict the first move to legal ones (constrained decoding).
+            legal: constrained decoding: `first` holds the first move to legal ones, `moves` all
+                moves but those of the prose.
         """
-        requests = [self._request(one, legal_first and one.move is None) for one in asked]
+        requests = [self._request(one, legal) for one in asked]
         return self.generator.generate(requests, sampling)
 
     def policies(self, positions: Sequence[Position]) -> list[dict[str, float]]:
@@ -68,8 +71,8 @@ class Speaker:
         ]
         return self.generator.move_logprobs(requests)
 
-    def _request(self, one: Asked, legal_first: bool) -> Request:
-        prefix = BEST
+    def _request(self, one: Asked, legal: Legal) -> Request:
+        prefix = "" if legal == "none" and one.move is None else BEST
         if one.move is not None:
             board = one.position.board()
             prefix += move_text(board, board.parse_uci(one.move))
@@ -77,9 +80,10 @@ class Speaker:
             id=one.id,
             position=one.position,
             prompt=explain_prompt(one.position),
-            prefix=prefix if one.move is not None or legal_first else "",
+            prefix=prefix,
             seed=one.seed,
-            legal_first_move=legal_first,
+            legal_first_move=legal == "first" and one.move is None,
+            legal_moves=legal == "moves",
         )
 
 

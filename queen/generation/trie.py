@@ -23,11 +23,6 @@ class Node:
     children: dict[int, Node] = field(default_factory=dict)
     move: str | None = None
 
-    @property
-    def size(self) -> int:
-        """Number of nodes that have children, this one included."""
-        return sum(child.size for child in self.children.values()) + bool(self.children)
-
 
 def move_trie(board: chess.Board, vocabulary: Mapping[str, int]) -> Node:
     """The tree of all legal moves, in an order that depends on the position alone.

@@ -11,7 +11,7 @@ import numpy as np
 from queen.engines.judge import MoveJudge, RootVerdict
 from queen.games.chess.position import Position
 from queen.generation.decode import Sampling
-from queen.generation.speaker import Asked, Speaker
+from queen.generation.speaker import Asked, Legal, Speaker
 from queen.language.explanation import Explanation, ExplanationError, parse
 from queen.search.candidates import Weighed, weigh
 
@@ -103,6 +103,7 @@ def grow(
     limits: Limits,
     sampling: Sampling,
     barred: Barred,
+    legal: Legal = "none",
 ) -> None:
     """Grow trees whose roots are weighed, level by level and all trees together.
 
@@ -113,11 +114,12 @@ def grow(
         limits: width, depth and budget.
         sampling: how the children's explanations are decoded.
         barred: why a position may not enter (an evaluation set), or None.
+        legal: constrained decoding of the children's explanations.
     """
     frontier: list[Born] = [(tree, ()) for tree in trees]
     for level in range(1, limits.depth + 1):
         born = [pair for tree, path in frontier for pair in _birth(tree, path, limits, barred)]
-        _explain(born, speaker, sampling)
+        _explain(born, speaker, sampling, legal)
         _judge(born, judge)
         wanting = _new_roots(born, limits)
         if level == limits.depth:
@@ -149,13 +151,13 @@ def _birth(tree: Tree, path: Path, limits: Limits, barred: Barred) -> Iterator[B
         yield tree, here
 
 
-def _explain(born: Sequence[Born], speaker: Speaker, sampling: Sampling) -> None:
+def _explain(born: Sequence[Born], speaker: Speaker, sampling: Sampling, legal: Legal) -> None:
     """Let the model explain every child on its own; finished games need no explanation."""
     alive = [(t, p) for t, p in born if not t.nodes[p].position.board().is_game_over()]
     asked = [
         Asked(f"{t.id} {' '.join(p)}", t.nodes[p].position, None, node_seed(t, p)) for t, p in alive
     ]
-    for (tree, path), said in zip(alive, speaker.explain(asked, sampling), strict=True):
+    for (tree, path), said in zip(alive, speaker.explain(asked, sampling, legal), strict=True):
         node = tree.nodes[path]
         explanation, reason = understood(said.text, node.position, said.finished)
         tree.nodes[path] = replace(node, text=said.text, reason=reason, explanation=explanation)

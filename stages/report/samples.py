@@ -19,7 +19,6 @@ from queen.language.people import sentence_for_people
 from queen.language.provenance import Consolidated, Origin, Source
 from stages.positions import position_of
 from stages.report.boards import board_svg
-from stages.report.models import percent
 from stages.report.project import Project
 
 EACH = 3
@@ -196,7 +195,7 @@ def _panel(
         candidates=tuple(
             Weighed(
                 san=board.san(chess.Move.from_uci(c.move)),
-                score=percent(c.score),
+                score=f"{c.score:.0%}",
                 line=san_line(board, (c.move, *c.line)),
                 who=_who(source, board)[0],
             )

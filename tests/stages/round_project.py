@@ -218,7 +218,7 @@ class TeacherSpeaks:
         return [{move: -3.0 for move in _legal(p)} for p in positions]
 
     def explain(
-        self, asked: Sequence[Asked], sampling: Sampling, *, legal_first: bool = False
+        self, asked: Sequence[Asked], sampling: Sampling, legal: str = "none"
     ) -> list[Completion]:
         """The teacher's text about each position, some of them bad."""
         positions = [one.position for one in asked]
