@@ -142,8 +142,9 @@ class Batch:
         guided = [(slot, job.guide) for slot, job in self.held.items() if job.guide is not None]
         limits = {slot: (guide.allowed(), guide.banned()) for slot, guide in guided}
         tokens = choose(restrict(logprobs, limits), self.sampling, self.slots.uniform)
+        written = tokens.tolist() if guided else []
         for slot, guide in guided:
-            if not guide.advance(int(tokens[slot])):
+            if not guide.advance(written[slot]):
                 self.held[slot].guide = None
         self.slots.append(tokens, logprobs.gather(1, tokens[:, None])[:, 0])
         self.steps += 1
