@@ -6,12 +6,16 @@ teacher does, now and then with a move that is a mistake or with a text that is 
 
 from __future__ import annotations
 
+import atexit
+import functools
 import hashlib
+import os
 import random
 import shutil
+import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +28,7 @@ import yaml
 
 from queen.engines.analysis import Limit
 from queen.engines.judge import MoveJudge, RootVerdict
-from queen.engines.pool import Analyser
+from queen.engines.pool import Analyser, EngineSettings
 from queen.evaluation.verdict import verdict
 from queen.games.chess.position import Position
 from queen.generation.decode import Sampling
@@ -55,8 +59,14 @@ from queen.search.tree import Limits, Tree, grow
 from queen.search.tree import Node as TreeNode
 from stages import evaluate as evaluating
 from stages.audit.links import recipe_of
-from stages.base import ROWS, rows_table, write_rows
-from stages.consolidate import SPEC as CONSOLIDATE
+from stages.base import (
+    ROWS,
+    EngineParams,
+    Machine,
+    engine_settings,
+    rows_table,
+    write_rows,
+)
 from stages.explain import EXPLAINED, root_seed
 from stages.explain import _judged as explained_columns
 from stages.positions import position_of
@@ -199,9 +209,7 @@ HELDOUT: dict[str, Any] = {
         "dynamic-future": {"checks_after": _tally(20, 11, 12)},
     },
     "subsets": {
-        "static-current": {
-            "piece_on": {"empty": _tally(10, 10, 10), "occupied": _tally(10, 8, 0)}
-        }
+        "static-current": {"piece_on": {"empty": _tally(10, 10, 10), "occupied": _tally(10, 8, 0)}}
     },
     "left_out": {},
 }
@@ -215,7 +223,7 @@ class TeacherSpeaks:
 
     def policies(self, positions: Sequence[Position]) -> list[dict[str, float]]:
         """The same log-probability for every legal move."""
-        return [{move: -3.0 for move in _legal(p)} for p in positions]
+        return [dict.fromkeys(_legal(p), -3.0) for p in positions]
 
     def explain(
         self, asked: Sequence[Asked], sampling: Sampling, legal: str = "none"
@@ -284,9 +292,7 @@ def plant(root: Path) -> None:
     _write_trees(root, trees)
 
 
-def _engine() -> Any:
-    from stages.base import EngineParams, Machine, engine_settings
-
+def _engine() -> EngineSettings:
     return engine_settings(EngineParams(hash_mb=1), Machine(workers=1))
 
 
@@ -432,9 +438,28 @@ def write_artifact(
 def rewrite(artifact: Artifact, **changes: Any) -> None:
     """Write an artifact's record anew so that its hashes hold after its files were changed."""
     record = replace(artifact.record, files=describe_files(artifact.path), **changes)
-    from dataclasses import asdict
-
     write_json(artifact.path / "record.json", asdict(replace(record, recipe=recipe_of(record))))
 
 
-assert CONSOLIDATE.output == "data/consolidate/{key}"
+@functools.cache
+def _grown(data_only: bool) -> Path:
+    """A project grown once in this process, to be copied."""
+    os.environ["QUEEN_SENDER"] = "none"  # figures stay in the state folder
+    root = make_project(Path(tempfile.mkdtemp(prefix="queen-round-")) / "project")
+    atexit.register(shutil.rmtree, root.parent, ignore_errors=True)
+    if data_only:
+        grow_data(root)
+    else:
+        shutil.copytree(_grown(True), root, dirs_exist_ok=True)
+        grow_round(root)
+    return root
+
+
+def copy_of_round(folder: Path) -> Path:
+    """A project with a whole judged round, for one test."""
+    return Path(shutil.copytree(_grown(False), folder / "project"))
+
+
+def copy_of_data(folder: Path) -> Path:
+    """A project that only got to its evaluation set."""
+    return Path(shutil.copytree(_grown(True), folder / "project"))
