@@ -173,7 +173,7 @@ def rollback(
 
 def _follow(root: Path, state: Any) -> None:
     """Let MLflow's alias follow; its absence is no reason to fail."""
-    from queen.lineage.mlflow_store import follow_verdicts
+    from queen.lineage.syncing import follow_verdicts
 
     fault = follow_verdicts(root, state.root)
     if fault:
@@ -183,7 +183,7 @@ def _follow(root: Path, state: Any) -> None:
 @app.command()
 def sync() -> None:
     """Send to MLflow what it does not have, fill lineage, move the alias of the champion."""
-    from queen.lineage.mlflow_store import sync as send
+    from queen.lineage.syncing import sync as send
 
     root, state = here()
     done = send(root, state.root)

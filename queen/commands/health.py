@@ -15,7 +15,7 @@ from typing import Any
 
 from queen.errors import QueenError
 from queen.lineage.lock import holder
-from queen.lineage.params import read_params
+from queen.lineage.params import compose, read_params
 from queen.lineage.rounds import read_rounds
 from queen.lineage.server import API_URL, running
 from queen.lineage.state import State
@@ -262,7 +262,8 @@ def _room(state: State) -> Iterator[Finding]:
 
 
 def _params(root: Path) -> dict[str, Any]:
+    """The params in force, or the defaults where nothing has been configured yet."""
     try:
         return read_params(root)
     except QueenError:
-        return {}
+        return compose(root)

@@ -19,7 +19,7 @@ def main(root: Path, state: Path) -> int:
     """Send until stdin ends; returns 0 also where MLflow could not be reached."""
     with contextlib.suppress(OSError):
         os.nice(5)
-    from queen.lineage.mlflow_store import send_outbox
+    from queen.lineage.syncing import send_outbox
 
     told = last = False
     while True:

@@ -14,9 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from queen.lineage import mlflow_store, tracking, verdicts
-from queen.lineage.mlflow_store import MlflowStore, send_outbox, sync
+from queen.lineage import syncing, tracking, verdicts
+from queen.lineage.mlflow_store import MlflowStore
 from queen.lineage.server import free_port
+from queen.lineage.syncing import send_outbox, sync
 from queen.lineage.tracking import Input, Output, Tracker, last_run, read_run, run_folders
 from queen.lineage.verdicts import Judgement
 
@@ -130,11 +131,11 @@ def test_models_become_versions_and_the_alias_follows_the_champion(
     assert all(v.source.startswith("dvc:///models/") for v in store.versions())
     assert store.champion() == "pawn1"
     verdicts.record(tmp_path, "r1", Judgement("22" * 32, "better", "because", "pawn1"))
-    assert mlflow_store.follow_verdicts(tmp_path, state) == ""
+    assert syncing.follow_verdicts(tmp_path, state) == ""
     assert store.champion() == "r1"
     assert store.versions()[1].tags["verdict"] == "better"
     verdicts.rollback(tmp_path)
-    assert mlflow_store.follow_verdicts(tmp_path, state) == ""
+    assert syncing.follow_verdicts(tmp_path, state) == ""
     assert store.champion() == "pawn1"
     assert len(store.versions()) == 2
 
@@ -148,7 +149,7 @@ def test_an_unreachable_store_keeps_everything_for_later(
     assert send_outbox(tmp_path, state) != ""
     assert time.monotonic() - started < 20
     assert len(tracking.announced(state)) == 1
-    with pytest.raises(mlflow_store.TrackingError, match=r"127\.0\.0\.1"):
+    with pytest.raises(syncing.TrackingError, match=r"127\.0\.0\.1"):
         sync(tmp_path, state)
     monkeypatch.delenv("MLFLOW_TRACKING_URI")
     assert sync(tmp_path, state).sent == 1
