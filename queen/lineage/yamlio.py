@@ -84,6 +84,15 @@ class _Dumper(yaml.SafeDumper):
         return True
 
 
+def _text(dumper: _Dumper, value: str) -> yaml.ScalarNode:
+    """Quote what YAML takes for line breaks: PyYAML writes them plain and reads them as spaces."""
+    style = '"' if any(mark in value for mark in "\x85\u2028\u2029") else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style)
+
+
+_Dumper.add_representer(str, _text)
+
+
 def dump_yaml(value: Any, *, sort: bool = True) -> str:
     """Block-style YAML; with `sort`, keys in order, so that equal values give equal text."""
     text: str = yaml.dump(

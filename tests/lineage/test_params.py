@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from queen.lineage import params
@@ -111,6 +111,7 @@ trees = st.recursive(
 
 
 @settings(max_examples=50, deadline=None)
+@example({"\x85": "a\u2028b"})
 @given(trees)
 def test_yaml_is_read_as_it_was_written(tree: object) -> None:
     assert parse_yaml(dump_yaml(tree), "here") == tree
