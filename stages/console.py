@@ -4,23 +4,36 @@ from __future__ import annotations
 
 import sys
 import time
+from dataclasses import dataclass
 
 from stages.base import Progress
 
 QUIET_S = 10.0
 
 
+@dataclass
+class Part:
+    """A piece of work with a count of its own: when it began, what was done, of how much."""
+
+    started: float
+    done: int
+    total: int
+
+
 def progress_printer(label: str) -> Progress:
     """A line on a terminal; elsewhere (a log, DVC's pipe) one line every ten seconds."""
-    started, last = time.monotonic(), [0.0]
+    shown, part = 0.0, Part(time.monotonic(), 0, 0)
 
     def show(done: int, total: int, note: str = "") -> None:
-        now = time.monotonic()
-        tty = sys.stderr.isatty()
-        if now - last[0] < (0.2 if tty else QUIET_S) and done < total:
+        nonlocal shown, part
+        now, tty = time.monotonic(), sys.stderr.isatty()
+        if total != part.total or done < part.done:
+            part = Part(now, done, total)
+        part.done = done
+        if now - shown < (0.2 if tty else QUIET_S) and done < total:
             return
-        last[0] = now
-        line = progress_line(label, done, total, now - started, note)
+        shown = now
+        line = progress_line(label, done, total, now - part.started, note)
         print(f"\r\x1b[2K{line}" if tty else line, file=sys.stderr, end="" if tty else "\n")
         if tty and done >= total:
             print(file=sys.stderr)
