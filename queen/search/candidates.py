@@ -75,7 +75,7 @@ def draw(policy: Mapping[str, float], count: int, temperature: float, seed: int)
         return ()
     logits = np.array([policy[move] for move in moves])
     noise = np.random.default_rng(seed).gumbel(size=len(moves))
-    keys = logits / temperature + noise if temperature > 0 else logits
+    keys = logits / temperature + noise if temperature > 1e-6 else logits
     chosen = [moves[i] for i in np.argsort(-keys, kind="stable")[:count]]
     return tuple(sorted(chosen, key=lambda move: (-policy[move], move)))
 
