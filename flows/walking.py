@@ -29,7 +29,7 @@ from queen.lineage.lock import NO_WAIT, workspace
 from queen.lineage.params import read_params
 from queen.lineage.state import find_project, open_state
 from queen.lineage.tracking import FLOW_RUN, sender
-from queen.lineage.verdicts import read_verdicts
+from queen.lineage.verdicts import artifact_judgement, read_verdicts, record_artifact
 
 PROJECT = "QUEEN_PROJECT"
 ON_TERMINAL = "QUEEN_ON_TERMINAL"
@@ -131,6 +131,14 @@ def _run(root: Path, name: str, walked: Walked) -> None:
     tell(f"{name}: running")
     if with_retries(root)(str(root), name):
         walked.ran.append(name)
+        _take_up_verdict(root, name)
+
+
+def _take_up_verdict(root: Path, name: str) -> None:
+    """Where an evaluation came out of DVC's run cache, it never ran, and nobody wrote its verdict."""
+    stage, _, key = name.partition("@")
+    if stage in ("evaluate", "judge") and artifact_judgement(root, key) is not None:
+        record_artifact(root, key)
 
 
 def with_retries(root: Path) -> Task[Any, Any]:

@@ -13,6 +13,7 @@ from queen.lineage.params import chosen, compose, read_params
 from queen.lineage.rounds import Round, read_rounds
 from queen.lineage.server import prefect_server
 from queen.lineage.state import State
+from queen.lineage.syncing import fill_lineage
 from queen.lineage.tracking import sender
 from queen.lineage.verdicts import read_verdicts
 
@@ -78,6 +79,7 @@ def _run_flows(root: Path, state: State, target: str | None, say: Say) -> int:
             return FAILED
         finally:
             drain()
+        fill_lineage(root, state.root)
     say(f"done: {', '.join(walked.ran) or 'nothing had to run'}")
     return OK if walked.stopped_by is None else _say_stopped(walked.stopped_by, say)
 

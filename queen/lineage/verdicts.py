@@ -336,13 +336,16 @@ def record_artifact(root: Path, key: str) -> Verdicts:
 def mend(root: Path, order: list[str]) -> list[str]:
     """Take up verdicts that evaluations hold and the file does not; returns the models mended.
 
+    A reopened round is left as it is: what its folder holds is the verdict it had.
+
     Args:
         order: models, parents before children, so that promotion goes as it would have gone.
     """
     mended = []
     for key in order:
-        found = artifact_judgement(root, key)
         before = read_verdicts(root)
+        known = before.models.get(key)
+        found = None if known is not None and known.reopened else artifact_judgement(root, key)
         if found is not None and record(root, key, found) != before:
             mended.append(key)
     return mended

@@ -121,6 +121,24 @@ def test_a_worse_round_stops_the_pipeline_until_it_is_rolled_back(
     assert [j.verdict for j in found.models.values()] == ["better", "worse", "no evidence"]
 
 
+def test_what_dvcs_run_cache_restores_gets_its_lineage(
+    toy: Path, queen: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    """DVC restores base stages; it keeps no runs of rounds, whose outputs persist."""
+    assert queen("run").returncode == 0
+    assert len(ran(toy)) == len(ALL)
+    for name in ("verdicts.json", "dvc.lock"):
+        (toy / name).unlink()
+    for path in (*toy.glob("data/*"), *toy.glob("models/*"), toy / ".state"):
+        if path.is_dir():
+            shutil.rmtree(path)
+    assert queen("run").returncode == 0
+    assert ran(toy) == ALL[2:]
+    runs = [tracking.read_run(folder) for folder in tracking.run_folders(toy / ".state")]
+    status = {tracking.run_name(r["stage"], r["key"]): r["status"] for r in runs}
+    assert status == {name: "restored" if name in ALL[:2] else "done" for name in ALL}
+
+
 def test_a_judged_round_is_skipped_with_a_word(
     toy: Path, queen: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:

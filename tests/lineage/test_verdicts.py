@@ -144,6 +144,16 @@ def test_mending_takes_up_what_evaluations_hold(tmp_path: Path) -> None:
     assert mend(tmp_path, ["r1", "r2"]) == []
 
 
+def test_mending_does_not_close_what_a_person_reopened(tmp_path: Path) -> None:
+    evaluation(tmp_path, "r1", Judgement("h1", "better", "x", "pawn1"))
+    mend(tmp_path, ["r1"])
+    reopen(tmp_path, "r1")
+    assert mend(tmp_path, ["r1"]) == []
+    assert not read_verdicts(tmp_path).judged("r1")
+    record_artifact(tmp_path, "r1")
+    assert read_verdicts(tmp_path).judged("r1")
+
+
 def test_an_incomplete_evaluation_gives_no_verdict(tmp_path: Path) -> None:
     evaluation(tmp_path, "r1", Judgement("h1", "better", "x", "pawn1"))
     (tmp_path / "data" / "evaluate" / "r1" / "record.json").unlink()
