@@ -21,7 +21,7 @@ def explain(
     ] = None,
     as_json: AsJson = False,
     free: Annotated[
-        bool, typer.Option("--free", help="do not restrict the first move to legal ones")
+        bool, typer.Option("--free", help="decode without holding its moves to legal ones")
     ] = False,
     max_tokens: Annotated[int, typer.Option(min=16, help="longest text, in tokens")] = 256,
 ) -> None:

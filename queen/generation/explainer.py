@@ -6,6 +6,7 @@ named with its fault: nothing is made up in its place.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -34,6 +35,7 @@ _ANY_LENGTH = Limits(characters=10**9)
 SHOWN = 60
 _BEST, _LINE, _CANDIDATES = 0, 1, 2
 _NEUTRAL = "0.50"
+_BEGINS = re.compile(r"best\s+<\w><\w\d><\w\d>(?:<\w>)?")
 _MISSING = (Reason.NO_LINE, Reason.NO_CANDIDATE, Reason.BEST_NOT_CANDIDATE)
 
 
@@ -116,11 +118,14 @@ def explain(
 ) -> Told:
     """Let a model explain one position (greedy).
 
+    Unless it is free, it explains the move it would play: the legal move it finds most probable;
+    and every move of its lines is held to legal ones.
+
     Args:
         speaker: the model.
         position: with its history, if that is known.
         max_tokens: longest text.
-        free: do not restrict the first move to legal ones.
+        free: decode without constraints.
 
     Raises:
         QueenError: the game is over there, or the decoder cannot take the request.
@@ -133,10 +138,16 @@ def explain(
             remedy="give a position in which the side to move has a legal move",
         )
     sampling = Sampling(temperature=0.0, max_new_tokens=max_tokens)
-    said = speaker.explain([Asked("position", position)], sampling, "none" if free else "moves")[0]
+    asked = Asked("position", position, None if free else _favourite(speaker, position))
+    said = speaker.explain([asked], sampling, "none" if free else "moves")[0]
     if said.error is not None:
         raise QueenError(said.error, where=position.fen, remedy="see the error above")
     return salvage(said.text, position, finished=said.finished)
+
+
+def _favourite(speaker: Speaker, position: Position) -> str:
+    policy = speaker.policies([position])[0]
+    return max(sorted(policy), key=policy.__getitem__)
 
 
 def _ending(board: chess.Board) -> str:
@@ -243,7 +254,11 @@ class _Salvager:
         return mended
 
     def _best_text(self) -> str:
-        return move_text(self.ground.root, parse_best(self._text(), self.position))
+        """The best move's tokens, whatever hangs on to them. Raises ExplanationError."""
+        text = self._text()
+        begun = _BEGINS.match(text)
+        best = parse_best(begun.group() if begun else text, self.position)
+        return move_text(self.ground.root, best)
 
     def _put(self, at: int, text: str, *, replacing: str) -> None:
         """A row of our own in place of the one that begins so, or before what stands there."""
