@@ -135,7 +135,7 @@ def _run(root: Path, name: str, walked: Walked) -> None:
 
 
 def _take_up_verdict(root: Path, name: str) -> None:
-    """Where an evaluation came out of DVC's run cache, it never ran, and nobody wrote its verdict."""
+    """What came out of DVC's run cache never ran, so nobody wrote its verdict."""
     stage, _, key = name.partition("@")
     if stage in ("evaluate", "judge") and artifact_judgement(root, key) is not None:
         record_artifact(root, key)

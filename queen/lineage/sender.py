@@ -16,13 +16,15 @@ PAUSE_S = 3.0
 
 
 def main(root: Path, state: Path) -> int:
-    """Send until stdin ends; returns 0 also where MLflow could not be reached."""
+    """Send until stdin ends, then let the champion's alias follow; 0 also without MLflow."""
     with contextlib.suppress(OSError):
         os.nice(5)
-    from queen.lineage.syncing import send_outbox
+    from queen.lineage.syncing import follow_verdicts, send_outbox
+    from queen.lineage.tracking import announced
 
-    told = last = False
+    told = last = used = False
     while True:
+        used = used or bool(announced(state))
         fault = send_outbox(root, state)
         if fault and not told:
             print(
@@ -33,6 +35,8 @@ def main(root: Path, state: Path) -> int:
             )
             told = True
         if last:
+            if used and not fault:
+                follow_verdicts(root, state)
             return 0
         last = _stdin_ended(PAUSE_S)
 
