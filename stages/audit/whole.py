@@ -30,6 +30,7 @@ class Audit:
         checked: how many of each thing were checked.
         problems: what does not hold, each naming its artifact.
         notes: what could not be checked, or is not made yet.
+        absent_shards: how many shards of the records the store no longer has.
     """
 
     key: str
@@ -37,6 +38,7 @@ class Audit:
     checked: dict[str, int] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    absent_shards: int = 0
 
     @property
     def holds(self) -> bool:
@@ -71,6 +73,9 @@ def audit_round(project: Path, state: State, key: str) -> Audit:
         audit.problems.append(f"{name}: {reason}")
     for artifact in in_order(opened):
         _audit_artifact(opened, artifact, store, audit)
+    if audit.absent_shards:
+        shards = f"{audit.absent_shards} of {audit.checked['shards']} shards"
+        audit.notes.append(f"{shards} are not in this state folder; outputs stand without them")
     _audit_missing(opened, audit)
     unread: set[tuple[str, str]] = set()
     _guarded(audit, f"data/consolidate/{key}", _proofs(opened, audit, unread))
@@ -95,10 +100,7 @@ def _audit_artifact(opened: Opened, artifact: Artifact, store: ShardStore, audit
     for check in checks:
         _guarded(audit, name, check(opened, artifact))
     _guarded(audit, name, links.shard_faults(store, artifact))
-    absent = links.absent_shards(store, artifact)
-    if absent:
-        of = len(record.shards)
-        audit.notes.append(f"{name}: {absent} of {of} shards are not in this state folder")
+    audit.absent_shards += links.absent_shards(store, artifact)
     if not any("file " in problem for problem in audit.problems[before:]):
         _guarded(audit, name, books.count_faults(opened, artifact))
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+import pyarrow.parquet as pq
 from markupsafe import Markup
 
 from queen.lineage.artifact import Record
 from queen.lineage.tracking import run_name
+from stages.base import ROWS
 from stages.report.charts import Bar, bar_list
 from stages.report.models import duration, percent
 from stages.report.project import Project
@@ -17,6 +19,7 @@ SHOWN = 8
 DATA = ("games", "positions", "evalset", "questions", "seeds")
 STEPS = ("sample", "explain", "recurse", "consolidate", "filter")
 GATED = {
+    "data/games": "games",
     "data/positions": "positions",
     "data/evalset": "evalset",
     "data/questions": "questions",
@@ -24,6 +27,7 @@ GATED = {
     "data/sample": "roots",
     "data/explain": "explained",
     "data/recurse": "trees",
+    "data/consolidate": "consolidated",
     "data/filter": "training",
 }
 GATE_ERROR = "GateError"
@@ -173,9 +177,8 @@ def gates(project: Project) -> list[Gate]:
     for name in names:
         suite = _suite(name) or ""
         artifact = project.artifacts.get(name)
-        files = artifact.record.counts if artifact else {}
         expectations = len(SUITES[suite].rules) if suite in SUITES else 0
-        rows = f"{max(files.values()):,}" if files else "–"
+        rows = f"{pq.read_metadata(artifact.file(ROWS)).num_rows:,}" if artifact else "–"
         failure = failures.get(name, "")
         found.append(Gate(name, suite, expectations, rows, artifact is not None, failure))
     return found

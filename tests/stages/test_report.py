@@ -22,7 +22,9 @@ from queen.lineage.artifact import open_artifact
 from queen.lineage.state import open_state
 from queen.lineage.tracking import Tracker
 from stages.base import ROWS
+from stages.gates import SUITES
 from stages.report.charts import Bar, Point, bar_list, interval_chart, nice_ticks, series_chart
+from stages.report.flow import GATED
 from stages.report.page import write_report
 
 VOID = {"meta", "br"}
@@ -218,3 +220,7 @@ def test_series_leave_out_what_was_not_measured() -> None:
     html = series_chart(["a", "b"], {"x": [0.1, None], "y": [None, None]}, title="t")
     assert html.count("<polyline") == 1
     assert series_chart(["a"], {"y": [None]}, title="t") == ""
+
+
+def test_every_gate_in_the_code_has_its_row() -> None:
+    assert sorted(GATED.values()) == sorted(SUITES)
