@@ -15,6 +15,7 @@ from queen.language.ground import Ground
 from queen.language.people import sentence_for_people
 from queen.language.provenance import CHILD_ORIGINS, Consolidated, Origin, Source
 from queen.lineage.artifact import Artifact
+from queen.lineage.verdicts import BASES
 from queen.search.candidates import Weighed
 from queen.search.tree import Node, Tree
 from stages.audit.opened import Opened, open_round
@@ -34,6 +35,12 @@ def trace(project: Path, key: str, example: str) -> Trail:
         QueenError: the round has no such example, or more than one begins so.
     """
     opened = open_round(project, key)
+    if key in BASES:
+        raise QueenError(
+            f"{key} learnt from no round, so it has no examples to lead back",
+            where="queen audit",
+            remedy=f"name a round; `queen audit {key}` checks all that the model was made from",
+        )
     consolidated = opened.own("consolidate")
     if consolidated is None:
         raise QueenError(

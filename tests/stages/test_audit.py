@@ -312,6 +312,8 @@ def test_an_example_is_found_by_how_its_id_begins(project: Path) -> None:
         trace(project, KEY, "")
     with pytest.raises(QueenError, match="no example 'zz'"):
         trace(project, KEY, "zz")
+    with pytest.raises(QueenError, match="pawn1 learnt from no round"):
+        trace(project, "pawn1", pid)
 
 
 def test_a_trail_is_shown_from_text_to_game(project: Path) -> None:
