@@ -31,6 +31,7 @@ from stages.training import (
     parts,
     phase_seed,
     question_examples,
+    release_memory,
     told_of,
     write_model,
 )
@@ -75,6 +76,7 @@ def work(job: Job[Params], shard: Shard, out: Path) -> None:
         mixture = _mixture(job, tokenizer, number)
         result = _teach(job, model, expert, stage, mixture)
         phases.append(told_of(stage, result, mixture))
+        release_memory()
     asked = _ask(job, model, tokenizer, expert)
     told = {
         "phases": phases,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -32,7 +33,7 @@ class TrainParams:
     """The optimizer's knobs; see `queen.training.settings.TrainSettings`."""
 
     batch_size: int = 96
-    micro_batch: int = 0
+    micro_batch: int = 32
     lr: float = 2e-3
     gate_lr_factor: float = 10.0
     warmup_steps: int = 50
@@ -93,6 +94,13 @@ def parts(
         if share > 0 and examples
     }
     return [Part(name, each, share) for name, (each, share) in encoded.items() if len(each)]
+
+
+def release_memory() -> None:
+    """Give freed memory back to the system between phases: glibc keeps it in pieces otherwise."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
 
 
 def phase_seed(seed: int, name: str) -> int:
