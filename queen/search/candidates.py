@@ -18,7 +18,7 @@ class Weighed:
     """A root's candidates, judged.
 
     Attributes:
-        moves: UCI, the model's favourite first; the engine's move stands where it replaced.
+        moves: UCI, the model's favourite first, before it the engine's move if it replaced one.
         logprobs: the model's log-probability of each of its own moves.
         replaced: the model's move that gave way to the engine's best, if all were mistakes.
         verdict: the engine's values of all of them.
@@ -81,12 +81,17 @@ def draw(policy: Mapping[str, float], count: int, temperature: float, seed: int)
 
 
 def replace_worst(moves: Sequence[str], verdict: RootVerdict) -> tuple[tuple[str, ...], str | None]:
-    """If every move is a mistake, the engine's best in place of the worst, and that worst."""
-    if not moves or not all(verdict.is_mistake(move) for move in moves):
+    """If every move is a mistake, the engine's best in place of the worst, and that worst.
+
+    The engine's move comes first, so that a tree's budget cannot run out before it. At small
+    budgets it may be among the moves and a mistake by its own child's search: then all stay.
+    """
+    mistaken = all(verdict.is_mistake(move) for move in moves)
+    if not moves or not mistaken or verdict.best_move in moves:
         return tuple(moves), None
     worst = max(moves, key=lambda move: (verdict.loss(move), move))
     kept = [move for move in moves if move != worst]
-    return (*kept, verdict.best_move), worst
+    return (verdict.best_move, *kept), worst
 
 
 def _weighed(

@@ -47,9 +47,14 @@ def test_draws_follow_the_policy() -> None:
 
 def test_the_worst_gives_way_only_where_all_are_mistakes() -> None:
     all_bad = verdict({"a2a3": 0.5, "b2b3": 0.3, "c2c3": 0.6})
-    assert replace_worst(("a2a3", "b2b3", "c2c3"), all_bad) == (("a2a3", "c2c3", "e2e4"), "b2b3")
+    assert replace_worst(("a2a3", "b2b3", "c2c3"), all_bad) == (("e2e4", "a2a3", "c2c3"), "b2b3")
     one_good = verdict({"a2a3": 0.5, "b2b3": 0.3, "c2c3": 0.75})
     assert replace_worst(("a2a3", "b2b3", "c2c3"), one_good) == (("a2a3", "b2b3", "c2c3"), None)
+
+
+def test_the_engines_move_never_stands_twice() -> None:
+    shallow = verdict({"a2a3": 0.5, "e2e4": 0.6})
+    assert replace_worst(("e2e4", "a2a3"), shallow) == (("e2e4", "a2a3"), None)
 
 
 def test_a_loss_of_exactly_the_threshold_is_a_mistake() -> None:
