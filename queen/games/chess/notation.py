@@ -155,6 +155,8 @@ def _parse(board: chess.Board, text: str, ply: int) -> chess.Move:
         raise _error(WRONG_PIECE, f"{text}: on {start} stands {found}", board, ply)
     if promoted and promoted.isupper() != letter.isupper():
         raise _error(WRONG_PIECE, f"{text}: promotes to the other side's piece", board, ply)
+    if start == end:
+        raise _error(ILLEGAL, f"{text} is no move at all", board, ply)
     move = chess.Move.from_uci(start + end + (promoted or "").lower())
     onto_own = board.color_at(move.to_square) == stands.color
     if onto_own or not board.is_legal(move):

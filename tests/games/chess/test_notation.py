@@ -148,3 +148,19 @@ def test_humanize():
 @given(st.lists(st.sampled_from([*TOKENS, " ", "on", ", "]), max_size=12).map("".join))
 def test_humanize_leaves_no_token_behind(text):
     assert re.search(r"<\w{1,2}>", humanize(START, text)) is None
+
+
+@given(st.lists(st.sampled_from(TOKENS), min_size=1, max_size=5))
+def test_any_chess_tokens_are_a_legal_move_or_an_error(tokens: list[str]) -> None:
+    for fen in (chess.STARTING_FEN, "8/P6k/8/8/8/8/7p/K7 w - - 0 1"):
+        board = chess.Board(fen)
+        try:
+            assert board.is_legal(parse_move_text(board, "".join(tokens)))
+        except MoveTextError as error:
+            assert error.reason in ("malformed", "wrong_piece", "illegal")
+
+
+def test_a_move_to_its_own_square_is_illegal() -> None:
+    with pytest.raises(MoveTextError) as caught:
+        parse_move_text(START, "<P><e2><e2>")
+    assert caught.value.reason == "illegal"
