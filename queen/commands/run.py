@@ -77,11 +77,25 @@ def _run_flows(root: Path, state: State, target: str | None, say: Say) -> int:
         except StageFailedError as error:
             say(str(error))
             return FAILED
+        except QueenError:
+            raise
+        except Exception as error:
+            raise _flow_failed(error, url) from error
         finally:
             drain()
         fill_lineage(root, state.root)
     say(f"done: {', '.join(walked.ran) or 'nothing had to run'}")
     return OK if walked.stopped_by is None else _say_stopped(walked.stopped_by, say)
+
+
+def _flow_failed(error: Exception, url: str) -> QueenError:
+    """Prefect itself failed, not a stage."""
+    lines = str(error).strip().splitlines() or [""]
+    return QueenError(
+        f"the flow failed: {type(error).__name__}: {lines[0][:300]}",
+        where=url,
+        remedy="run again, what is finished is kept; `dvc repro` does the same without Prefect",
+    )
 
 
 def _import_flows() -> None:
