@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
@@ -105,9 +106,11 @@ class Job(Generic[P]):
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 
-    def searches(self) -> SearchCache:
+    @contextmanager
+    def searches(self) -> Iterator[SearchCache]:
         """The engine cache, with what this shard uses recorded under its key."""
-        return SearchCache(self.state.searches)
+        with SearchCache(self.state.searches) as cache, cache.recording(self.shard_key):
+            yield cache
 
     def analyser(self, cache: SearchCache | None) -> Analyser:
         """The searching engine with this machine's workers."""

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -15,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from queen.engines.match import GameRecord, read_record, to_pgn
+from queen.errors import QueenError
 from queen.evaluation.elo import Rating
 from queen.evaluation.intervals import cluster_bootstrap
 from queen.evaluation.substantiation import Answer, LineScore, measure
@@ -216,6 +218,12 @@ def _judgement(job: Job[Params], table: pa.Table, rating: Rating | None) -> Judg
     before = job.inputs["before"]
     mine, theirs = _outcomes(table), _outcomes(pq.read_table(before.file(ROWS)))
     shared = sorted(mine.keys() & theirs.keys())
+    if not shared:
+        raise QueenError(
+            "no development position was judged for both models, so there is no verdict",
+            where=f"{job.inputs['model'].name} and {before.name}",
+            remedy="evaluate both on the split dev (`splits`), with the same evaluation set",
+        )
     found = verdict(
         [mine[pid][0] for pid in shared],
         [theirs[pid][0] for pid in shared],
@@ -277,11 +285,10 @@ def _scores(games: Sequence[GameRecord]) -> dict[str, list[float]]:
 
 
 def _reasons(table: pa.Table) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for reason in table["reason"].to_pylist():
-        if reason:
-            counts[f"unparsed.{reason}"] = counts.get(f"unparsed.{reason}", 0) + 1
-    return counts
+    """Answers that are no explanation, by reason, and those the engine could not judge."""
+    counts = Counter(f"unparsed.{reason}" for reason in table["reason"].to_pylist() if reason)
+    counts["unjudged"] = table["judged"].to_pylist().count(False)
+    return +counts
 
 
 def _spec(name: str, section: str, per: str) -> StageSpec:

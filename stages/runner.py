@@ -6,6 +6,7 @@ assemble in this process, writes the record last, and after an evaluation writes
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from collections.abc import Mapping, Sequence
@@ -41,6 +42,7 @@ from stages.settings import build
 from stages.versions import version_of
 
 STOPPED = 2
+DISK_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 VERDICT = "verdict.json"
 
 
@@ -304,6 +306,15 @@ def _identities(spec: StageSpec, engine: EngineParams, machine: Machine) -> dict
     return found
 
 
+def _disk_fault(error: OSError, stage: str) -> QueenError:
+    """A disk that is full or read-only, met in the middle of a stage's work."""
+    return QueenError(
+        f"cannot write: {error.strerror or error}",
+        where=str(error.filename or stage),
+        remedy="make room or mend permissions, then run again: finished shards are kept",
+    )
+
+
 def main(arguments: Sequence[str]) -> int:
     """Run one stage from the command line; returns the exit status."""
     import sys
@@ -316,6 +327,11 @@ def main(arguments: Sequence[str]) -> int:
         artifact = run_stage(arguments[0], project)
     except QueenError as error:
         print(error, file=sys.stderr)
+        return STOPPED
+    except OSError as error:
+        if error.errno not in DISK_FAULTS:
+            raise
+        print(_disk_fault(error, arguments[0]), file=sys.stderr)
         return STOPPED
     print(f"{artifact.name}: {artifact.content[:12]} {dict(artifact.record.counts)}")
     return 0

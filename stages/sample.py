@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -20,6 +21,7 @@ from stages.base import ROWS, Job, Shard, StageSpec, concat_shards, rows_table, 
 from stages.decontaminate import Guard
 from stages.positions import pid_of
 
+SOURCES = ("human", "engine", "puzzles")
 ROOTS = pa.schema(
     [
         ("pid", pa.string()),
@@ -58,6 +60,7 @@ def shards(job: Job[Params]) -> Sequence[Shard]:
 
 def work(job: Job[Params], shard: Shard, out: Path) -> None:
     """Draw from each source in a seeded order, skipping what evaluation uses."""
+    _check_shares(job.params.shares)
     guard = Guard.of(job.inputs["evalset"])
     chosen: dict[str, dict[str, Any]] = {}
     drops: Counter[str] = Counter()
@@ -132,13 +135,32 @@ def _puzzles(job: Job[Params]) -> list[dict[str, Any]]:
     ]
 
 
+def _check_shares(shares: Mapping[str, float]) -> None:
+    """Raise QueenError on a source there is none of, or shares that choose nothing."""
+    for source in shares:
+        if source not in SOURCES:
+            near = difflib.get_close_matches(source, SOURCES, n=1)
+            hint = f"did you mean {near[0]!r}? " if near else ""
+            raise QueenError(
+                f"unknown source {source!r}",
+                where="sample.shares",
+                remedy=f"{hint}known: {', '.join(SOURCES)}",
+            )
+    if min(shares.values(), default=0.0) < 0 or sum(shares.values()) <= 0:
+        raise QueenError(
+            f"{dict(shares)} are no shares",
+            where="sample.shares",
+            remedy="give numbers from 0 on, one of them above 0",
+        )
+
+
 def _quotas(params: Params, pools: Mapping[str, Sequence[Any]]) -> dict[str, int]:
     """How many from each source; what a short source lacks goes to the ones that have more."""
     total = sum(params.shares.values())
-    quotas = {
-        s: min(len(pools[s]), round(params.roots * share / total))
-        for s, share in sorted(params.shares.items())
-    }
+    quotas: dict[str, int] = {}
+    for source, share in sorted(params.shares.items()):
+        left = params.roots - sum(quotas.values())
+        quotas[source] = min(len(pools[source]), round(params.roots * share / total), left)
     for source in sorted(quotas, key=lambda s: -len(pools[s])):
         missing = params.roots - sum(quotas.values())
         quotas[source] += max(0, min(missing, len(pools[source]) - quotas[source]))
