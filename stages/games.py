@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from stages import gates
 from stages.base import ROWS, Job, Shard, StageSpec, concat_shards, rows_table, write_rows
 
 REJECTS = "rejects.parquet"
+EVENT = "Queen engine games"
 GAMES = pa.schema(
     [
         ("game_id", pa.string()),
@@ -136,7 +137,7 @@ def _row(game: Game, job: Job[Params]) -> dict[str, Any]:
     return {
         "game_id": game.id,
         "split": split_of(game.id, job.params.shares, job.seed),
-        "kind": "engine" if "WhiteStrength" in headers else "human",
+        "kind": _kind(headers),
         "start": game.start,
         "moves": " ".join(game.moves),
         "plies": len(game.moves),
@@ -148,6 +149,12 @@ def _row(game: Game, job: Job[Params]) -> dict[str, Any]:
         "source": game.source,
         "offset": game.offset,
     }
+
+
+def _kind(headers: Mapping[str, str]) -> str:
+    """`engine` for this project's engine games and where a side is a bot, else `human`."""
+    titles = {headers.get(f"{side}Title", "") for side in ("White", "Black")}
+    return "engine" if headers.get("Event") == EVENT or "BOT" in titles else "human"
 
 
 def _reject(reject: Reject) -> dict[str, Any]:

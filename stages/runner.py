@@ -14,8 +14,6 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from queen.errors import QueenError
 from queen.lineage import verdicts
 from queen.lineage.artifact import (
@@ -35,6 +33,7 @@ from queen.lineage.lock import stage_guard
 from queen.lineage.state import open_state
 from queen.lineage.store import ShardStore, shard_key
 from queen.lineage.tracking import Input, Output, Tracker
+from queen.lineage.yamlio import read_yaml
 from stages.base import EngineParams, Job, Machine, Shard, StageSpec, engine_settings
 from stages.console import progress_printer
 from stages.registry import find_stage
@@ -69,9 +68,15 @@ def run_stage(name: str, project: Path) -> Artifact:
             if spec.per == "round":
                 verdicts.require_open(project, stage=spec.name, key=key)
             artifact = _tracked(name, spec, job, recipe, final)
-        if (artifact.path / VERDICT).is_file():
-            verdicts.record_artifact(project, str(key))
+        else:
+            _take_verdict(job, artifact)
         return artifact
+
+
+def _take_verdict(job: Job[Any], artifact: Artifact) -> None:
+    """Record the verdict that an evaluation holds, before its run closes: the alias follows."""
+    if (artifact.path / VERDICT).is_file():
+        verdicts.record_artifact(job.project, str(job.key))
 
 
 def _tracked(name: str, spec: StageSpec, job: Job[Any], recipe: str, final: Path) -> Artifact:
@@ -81,6 +86,7 @@ def _tracked(name: str, spec: StageSpec, job: Job[Any], recipe: str, final: Path
     with tracker.run(spec.name, job.key, params=_plain(job.params), inputs=inputs) as run:
         job.sink = run.log
         artifact = _build(spec, job, recipe, final)
+        _take_verdict(job, artifact)
         run.finish(
             "done",
             outputs=[Output(artifact.name, artifact.content)],
@@ -97,7 +103,7 @@ def _figures(record: Record) -> dict[str, float]:
 
 def prepare(spec: StageSpec, key: str | None, project: Path) -> Job[Any]:
     """The job of a stage: params read, inputs opened, engine asked for its name."""
-    params = _read_yaml(project / "params.yaml")
+    params = read_yaml(project / "params.yaml", "run `queen configure`")
     machine = build(Machine, params.get("machine", {}), "machine")
     engine = build(EngineParams, params.get("engine", {}), "engine")
     raw, seed, parent = _section(spec, key, params, project)
@@ -241,7 +247,7 @@ def _section(
         raw = dict(_dig(params, spec.section, "params.yaml"))
         raw.update((name, _dig(params, name, "params.yaml")) for name in spec.also)
         return raw, int(params.get("seed", 0)), parent
-    rounds = _read_yaml(project / "params" / "rounds.yaml").get("rounds") or {}
+    rounds = read_yaml(project / "params" / "rounds.yaml").get("rounds") or {}
     if key not in rounds:
         raise QueenError(
             f"no round {key!r}",
@@ -261,20 +267,6 @@ def _dig(raw: Mapping[str, Any], section: str, where: str) -> Mapping[str, Any]:
             )
         here = here[part]
     return here  # type: ignore[no-any-return]
-
-
-def _read_yaml(path: Path) -> Mapping[str, Any]:
-    try:
-        raw = yaml.safe_load(path.read_text())
-    except FileNotFoundError:
-        raise QueenError(
-            "the file is missing", where=str(path), remedy="run `queen configure`"
-        ) from None
-    except yaml.YAMLError as error:
-        raise QueenError(
-            f"not YAML: {error}", where=str(path), remedy="correct it or run `queen configure`"
-        ) from error
-    return raw or {}
 
 
 def _open_inputs(

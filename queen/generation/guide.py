@@ -137,9 +137,9 @@ class LegalMoves:
     def _plain(self, text: str) -> bool:
         """Text between moves; False once the prose has begun."""
         _, newline, tail = text.rpartition("\n")
+        self.opening = None
         if newline:
             self.text, self.here, self.count = tail, self.root.copy(), 0
-            self.opening = None
         else:
             self.text += tail
         words = self.text.split(maxsplit=1)

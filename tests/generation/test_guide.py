@@ -67,7 +67,7 @@ def babble(fen: str, rng: random.Random, prefix: str = "") -> str:
         if not move():
             break
         say(" 0.5 line ")
-        move()
+        assert move() or guide.here.is_game_over(), "the candidate's line may not begin"
     return written
 
 
