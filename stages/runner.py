@@ -10,7 +10,7 @@ import errno
 import os
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -61,13 +61,13 @@ def run_stage(name: str, project: Path) -> Artifact:
     spec, key = find_stage(name)
     with stage_guard(project, stage=name):
         job = prepare(spec, key, project)
-        recipe = _recipe(spec, job)
+        plan = _plan(spec, job)
         final = project / output_path(spec, key)
-        artifact = finished(final, recipe)
+        artifact = finished(final, plan.recipe)
         if artifact is None:
             if spec.per == "round":
                 verdicts.require_open(project, stage=spec.name, key=key)
-            artifact = _tracked(name, spec, job, recipe, final)
+            artifact = _tracked(spec, job, plan, final)
         else:
             _take_verdict(job, artifact)
         return artifact
@@ -79,13 +79,29 @@ def _take_verdict(job: Job[Any], artifact: Artifact) -> None:
         verdicts.record_artifact(job.project, str(job.key))
 
 
-def _tracked(name: str, spec: StageSpec, job: Job[Any], recipe: str, final: Path) -> Artifact:
+@dataclass(frozen=True)
+class Plan:
+    """A stage's shards, the key of each, and the recipe of the artifact they make."""
+
+    shards: tuple[Shard, ...]
+    keys: tuple[str, ...]
+    recipe: str
+
+
+def _plan(spec: StageSpec, job: Job[Any]) -> Plan:
+    """What is to be done; a source file's digest stands in its shard, so in the recipe too."""
+    shards = tuple(spec.shards(job))
+    keys = tuple(shard_key(_key_parts(spec, job, shard)) for shard in shards)
+    return Plan(shards, keys, _recipe(spec, job, keys))
+
+
+def _tracked(spec: StageSpec, job: Job[Any], plan: Plan, final: Path) -> Artifact:
     """Build the artifact inside a tracked run."""
     inputs = [Input(entry.name, entry.content) for entry in _input_entries(job)]
     tracker = Tracker(job.project, job.state.root)
     with tracker.run(spec.name, job.key, params=_plain(job.params), inputs=inputs) as run:
         job.sink = run.log
-        artifact = _build(spec, job, recipe, final)
+        artifact = _build(spec, job, plan, final)
         _take_verdict(job, artifact)
         run.finish(
             "done",
@@ -138,21 +154,19 @@ def finished(final: Path, recipe: str) -> Artifact | None:
     return None
 
 
-def _build(spec: StageSpec, job: Job[Any], recipe: str, final: Path) -> Artifact:
-    store = ShardStore(job.state.shards)
-    shards = spec.shards(job)
-    keys = [shard_key(_key_parts(spec, job, shard)) for shard in shards]
+def _build(spec: StageSpec, job: Job[Any], plan: Plan, final: Path) -> Artifact:
+    store, total = ShardStore(job.state.shards), len(plan.shards)
     folders = [
-        _work(spec, job, store, shard, key, done, len(shards))
-        for done, (shard, key) in enumerate(zip(shards, keys, strict=True))
+        _work(spec, job, store, shard, key, done, total)
+        for done, (shard, key) in enumerate(zip(plan.shards, plan.keys, strict=True))
     ]
-    job.progress(len(shards), len(shards), "assembling")
+    job.progress(total, total, "assembling")
     with writing(final):
         partial = fresh_partial(final)
         draft = spec.assemble(job, folders, partial)
-        record = _record(spec, job, recipe, keys, partial, draft)
+        record = _record(spec, job, plan, partial, draft)
         artifact = publish(partial, final, record)
-    for key in keys:
+    for key in plan.keys:
         shutil.rmtree(job.state.scratch / spec.name / key, ignore_errors=True)
     return artifact
 
@@ -177,8 +191,7 @@ def _work(
 def _record(
     spec: StageSpec,
     job: Job[Any],
-    recipe: str,
-    keys: Sequence[str],
+    plan: Plan,
     partial: Path,
     draft: Draft,
 ) -> Record:
@@ -186,11 +199,11 @@ def _record(
         name=output_path(spec, job.key),
         stage=spec.name,
         version=version_of(spec.name),
-        recipe=recipe,
+        recipe=plan.recipe,
         seed=job.seed,
         params=_plain(job.params),
         inputs=tuple(_input_entries(job)),
-        shards=tuple(keys),
+        shards=plan.keys,
         files=describe_files(partial),
         counts=dict(draft.counts),
         drops=dict(draft.drops),
@@ -215,15 +228,18 @@ def _work_parts(spec: StageSpec, job: Job[Any]) -> dict[str, object]:
     }
 
 
-def _recipe(spec: StageSpec, job: Job[Any]) -> str:
-    """What makes an artifact this one: the work, its name, and its inputs' names."""
+def _recipe(spec: StageSpec, job: Job[Any], keys: tuple[str, ...]) -> str:
+    """What makes an artifact this one: the work, its shards, its name and its inputs' names."""
     names = {role: artifact.name for role, artifact in job.inputs.items()}
     name = output_path(spec, job.key)
-    return digest_of({**_work_parts(spec, job), "name": name, "names": names})
+    return digest_of({**_work_parts(spec, job), "name": name, "names": names, "shards": keys})
 
 
 def _plain(params: Any) -> dict[str, Any]:
-    """A params dataclass as JSON values."""
+    """A params dataclass as JSON values, without this machine's paths.
+
+    An absolute path is reduced to its last part: what the file holds is in the shards' keys.
+    """
     plain: dict[str, Any] = _listed(asdict(params))
     return plain
 
@@ -231,6 +247,8 @@ def _plain(params: Any) -> dict[str, Any]:
 def _listed(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: _listed(item) for key, item in value.items()}
+    if isinstance(value, str) and os.path.isabs(value):
+        return os.path.basename(value)
     return [_listed(item) for item in value] if isinstance(value, list | tuple) else value
 
 

@@ -33,6 +33,7 @@ def recipe_of(record: Record) -> str:
             "identities": {k: v for k, v in record.identities.items() if k in ENGINES},
             "name": record.name,
             "names": {entry.role: entry.name for entry in record.inputs},
+            "shards": record.shards,
         }
     )
 
