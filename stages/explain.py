@@ -18,7 +18,7 @@ from queen.generation.decode import Completion, Sampling
 from queen.generation.speaker import Asked, Legal, Speaker
 from queen.lineage.artifact import Draft
 from queen.search.candidates import Weighed, weigh
-from queen.search.tree import understood
+from queen.search.tree import read
 from stages import gates
 from stages.base import ROWS, Job, Shard, StageSpec, concat_shards, rows_table, spans, write_rows
 from stages.engine import JudgeParams
@@ -87,7 +87,7 @@ def work(job: Job[Params], shard: Shard, out: Path) -> None:
     with job.searches() as cache, job.analyser(cache) as analyser:
         judge: MoveJudge = params.judge.build(analyser)
         weighed = weigh(speaker, judge, positions, seeds, params.candidates, params.temperature)
-    texts = _explain(job, speaker, roots, positions, weighed)
+    texts = _explain(job, speaker, roots, seeds, positions, weighed)
     rows = [
         {**row, "seed": seed, **_judged(result, texts.get(row["pid"], {}), position)}
         for row, seed, result, position in zip(roots, seeds, weighed, positions, strict=True)
@@ -119,17 +119,24 @@ def root_seed(seed: int, pid: str) -> int:
     return int(words[0] >> np.uint64(1))
 
 
+def text_seed(seed: int, move: str) -> int:
+    """The seed of the text about one candidate: of its root's seed and the move alone."""
+    words = np.random.SeedSequence([seed, int.from_bytes(move.encode(), "big")])
+    return int(words.generate_state(1, np.uint64)[0] >> np.uint64(1))
+
+
 def _explain(
     job: Job[Params],
     speaker: Speaker,
     roots: Sequence[Mapping[str, Any]],
+    seeds: Sequence[int],
     positions: Sequence[Position],
     weighed: Sequence[Any],
 ) -> dict[str, dict[str, Completion]]:
     """A text for every candidate, by root and move."""
     asked = [
-        Asked(f"{row['pid']} {move}", position, move, root_seed(job.seed, row["pid"]))
-        for row, position, result in zip(roots, positions, weighed, strict=True)
+        Asked(f"{row['pid']} {move}", position, move, text_seed(seed, move))
+        for row, seed, position, result in zip(roots, seeds, positions, weighed, strict=True)
         if isinstance(result, Weighed)
         for move in result.moves
     ]
@@ -149,7 +156,7 @@ def _judged(result: Any, texts: Mapping[str, Completion], position: Position) ->
         return {"failure": f"engine_{result.reason}", "weighed": "", "texts": "{}", "own": ""}
     told = {}
     for move, said in texts.items():
-        _, reason = understood(said.text, position, said.finished)
+        _, reason = read(said, position)
         told[move] = {"text": said.text, "reason": reason}
     favourite = max(
         (move for move in result.moves if move in result.logprobs),

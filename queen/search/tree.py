@@ -10,11 +10,12 @@ import numpy as np
 
 from queen.engines.judge import MoveJudge, RootVerdict
 from queen.games.chess.position import Position
-from queen.generation.decode import Sampling
+from queen.generation.decode import Completion, Sampling
 from queen.generation.speaker import Asked, Legal, Speaker
 from queen.language.explanation import Explanation, ExplanationError, parse
 from queen.search.candidates import Weighed, weigh
 
+ERROR = "error"
 Path = tuple[str, ...]
 
 
@@ -159,8 +160,18 @@ def _explain(born: Sequence[Born], speaker: Speaker, sampling: Sampling, legal: 
     ]
     for (tree, path), said in zip(alive, speaker.explain(asked, sampling, legal), strict=True):
         node = tree.nodes[path]
-        explanation, reason = understood(said.text, node.position, said.finished)
+        explanation, reason = read(said, node.position)
         tree.nodes[path] = replace(node, text=said.text, reason=reason, explanation=explanation)
+
+
+def read(said: Completion, position: Position) -> tuple[Explanation | None, str]:
+    """The explanation in what was written, or the reason why there is none.
+
+    `error` where nothing could be written at all, which is not the model's fault.
+    """
+    if said.error is not None:
+        return None, ERROR
+    return understood(said.text, position, said.finished)
 
 
 def understood(text: str, position: Position, finished: bool) -> tuple[Explanation | None, str]:
@@ -174,12 +185,17 @@ def understood(text: str, position: Position, finished: bool) -> tuple[Explanati
 
 
 def _judge(born: Sequence[Born], judge: MoveJudge) -> None:
-    """Judge each child and its own first move; without a readable one it counts as a mistake."""
+    """Judge each child and its own first move; without a readable one it counts as a mistake.
+
+    Where nothing could be written, nothing more is asked: the child does not become a root.
+    """
     spoken = [(t, p) for t, p in born if t.nodes[p].text is not None]
     items = [(t.nodes[p].position.fen, t.nodes[p].own_moves) for t, p in spoken]
     for (tree, path), verdict in zip(spoken, judge.judge(items), strict=True):
         node = tree.nodes[path]
-        if isinstance(verdict, RootVerdict):
+        if isinstance(verdict, RootVerdict) and node.reason == ERROR:
+            tree.nodes[path] = replace(node, verdict=verdict, stopped=ERROR)
+        elif isinstance(verdict, RootVerdict):
             mistake = not node.own_moves or verdict.is_mistake(node.own_moves[0])
             tree.nodes[path] = replace(node, verdict=verdict, mistake=mistake)
         else:
