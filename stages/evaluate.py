@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -23,12 +24,12 @@ from queen.evaluation.substantiation import Answer, LineScore, measure
 from queen.evaluation.verdict import VerdictRules, verdict
 from queen.generation.decode import Sampling
 from queen.generation.speaker import Asked, Speaker
-from queen.lineage.artifact import Artifact, Draft, read_json, write_json
+from queen.lineage.artifact import Artifact, Draft, Record, read_json, write_json
 from queen.lineage.verdicts import Judgement
-from queen.search.tree import understood
+from queen.search.tree import read
 from stages.base import ROWS, Job, Shard, StageSpec, concat_shards, rows_table, spans, write_rows
 from stages.engine import JudgeParams
-from stages.matches import MatchParams, ModelPlayer, Opponent, play_match, rate
+from stages.matches import MatchParams, ModelPlayer, Opponent, available, play_match, rate
 from stages.models import load_speaker
 from stages.positions import position_of
 
@@ -89,12 +90,15 @@ class Params:
 
 
 def shards(job: Job[Params]) -> Sequence[Shard]:
+    """Runs of positions, and the games; what cannot be compared or played is said here, first."""
+    require_comparable(job)
+    opponents = available(job.params.match, job.engine, _section(job))
     count = len(_positions(job))
     parts = [
         Shard(f"positions-{s.id}", {"part": "positions", **s.spec})
         for s in spans(count, POSITIONS_PER_SHARD)
     ]
-    return [*parts, Shard("games", {"part": "games"})]
+    return [*parts, Shard("games", {"part": "games", "opponents": opponents})]
 
 
 def work(job: Job[Params], shard: Shard, out: Path) -> None:
@@ -102,7 +106,7 @@ def work(job: Job[Params], shard: Shard, out: Path) -> None:
         job.inputs["model"], job.inputs["encoder"], job.machine, job.params.batch_size
     )
     if shard.spec["part"] == "games":
-        _play(job, speaker, out)
+        _play(job, speaker, tuple(shard.spec["opponents"]), out)
         return
     rows = _positions(job)[shard.spec["start"] : shard.spec["stop"]]
     write_rows(out / ROWS, rows_table(list(_answers(job, speaker, rows)), ANSWERS))
@@ -121,8 +125,55 @@ def assemble(job: Job[Params], folders: Sequence[Path], out: Path) -> Draft:
     write_json(out / SUMMARY, {"figures": summary, "games": _scores(games), "elo": _plain(rating)})
     if "before" in job.inputs:
         write_json(out / VERDICT, _judgement(job, table, rating).as_dict())
-    counts = {"positions": table.num_rows, "games": len(games)}
+    counts = {"positions": table.num_rows, "games": len(games), **_opponents(job)}
     return Draft(counts=counts, figures=summary, drops=_reasons(table))
+
+
+def _section(job: Job[Params]) -> str:
+    """The section of the params, for errors."""
+    return f"rounds.{job.key}.evaluate" if job.stage == "evaluate" else "evaluation"
+
+
+def _opponents(job: Job[Params]) -> dict[str, int]:
+    """How many opponents were here, and how many were left out; none where no game is wanted."""
+    if job.params.games == 0:
+        return {}
+    here = len(available(job.params.match, job.engine, _section(job)))
+    return {"opponents": here, "opponents_missing": len(job.params.opponents) - here}
+
+
+def require_comparable(job: Job[Params]) -> None:
+    """Raise QueenError where the parent was evaluated by other means than this model is to be.
+
+    The same positions, engine, budgets and opponents: only then is a difference the model's.
+    """
+    before = job.inputs.get("before")
+    if before is None:
+        return
+    theirs = before.record
+    evalsets = [entry.content[:12] for entry in theirs.inputs if entry.role == "evalset"]
+    mine: dict[str, Any] = orjson.loads(orjson.dumps(asdict(job.params)))
+    compared = {
+        "the evaluation set": (evalsets, [job.inputs["evalset"].content[:12]]),
+        "the engine": (theirs.identities.get("engine"), job.identities.get("engine")),
+        **{n: (theirs.params.get(n), mine[n]) for n in ("judge", "opponents")},
+    }
+    for what, (old, new) in compared.items():
+        if old != new:
+            raise QueenError(
+                f"{before.name} and the evaluation of {job.key} differ in {what}: "
+                f"{old} and {new}, so that no verdict could stand on them",
+                where=_section(job),
+                remedy=f"evaluate the parent again ({_again(theirs)}), or make {what} of both "
+                "equal (`queen configure`)",
+            )
+
+
+def _again(record: Record) -> str:
+    """The commands that evaluate a parent again, be it judged or not."""
+    key = record.name.split("/")[-1]
+    reopen = f"`queen round reopen {key}`, then " if record.stage == "evaluate" else ""
+    return f"{reopen}`dvc repro --single-item --force {record.stage}@{key}`"
 
 
 def _positions(job: Job[Params]) -> list[dict[str, Any]]:
@@ -138,8 +189,8 @@ def _answers(
     asked = [Asked(row["pid"], p) for row, p in zip(rows, positions, strict=True)]
     said = speaker.explain(asked, Sampling(temperature=0.0, max_new_tokens=job.params.max_tokens))
     policies = speaker.policies(positions)
-    read = [understood(s.text, p, s.finished) for s, p in zip(said, positions, strict=True)]
-    free = [Answer(e.best, e.line) if e else Answer(None, (), False) for e, _ in read]
+    found = [read(one, position) for one, position in zip(said, positions, strict=True)]
+    free = [Answer(e.best, e.line) if e else Answer(None, (), False) for e, _ in found]
     forced = [Answer(max(sorted(p), key=p.__getitem__), ()) for p in policies]
     with job.searches() as cache, job.analyser(cache) as analyser:
         judge = job.params.judge.build(analyser).judge
@@ -150,7 +201,7 @@ def _answers(
         yield {
             **{n: row[n] for n in ("pid", "kind", "split", "game_id", "start", "moves")},
             "text": said[i].text,
-            "reason": read[i][1],
+            "reason": found[i][1],
             **_scored(free[i], scores[i]),
             "constrained": forced[i].first,
             "constrained_ok": scores[half + i].first == "sound",
@@ -169,12 +220,12 @@ def _scored(answer: Answer, score: LineScore) -> dict[str, Any]:
     }
 
 
-def _play(job: Job[Params], speaker: Speaker, out: Path) -> None:
+def _play(job: Job[Params], speaker: Speaker, opponents: Sequence[str], out: Path) -> None:
     """The games; finished ones are kept in the scratch folder until all are."""
     record = job.scratch() / GAMES
     with job.searches() as cache, job.analyser(cache) as analyser:
         player = ModelPlayer(speaker)
-        play_match(job.params.match, player, analyser, job.seed, record)
+        play_match(job.params.match, opponents, player, analyser, job.engine, job.seed, record)
     (out / GAMES).write_bytes(record.read_bytes() if record.is_file() else b"")
 
 
