@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from queen.language.prompts import answer, explain_prompt, question_prompt
+from queen.language.prompts import answer, explain_prompt, question_answer, question_prompt
 from queen.lineage.artifact import Artifact, Draft, write_json
 from queen.training.examples import Example, Turn, encode_examples
 from queen.training.settings import TrainSettings
@@ -66,7 +66,11 @@ def question_examples(conversations: Iterable[Sequence[Mapping[str, Any]]]) -> l
     for rows in conversations:
         position = position_of(rows[0])
         turns = tuple(
-            Turn(question_prompt(position, row["prompt"]), answer(row["answer"])) for row in rows
+            Turn(
+                question_prompt(position, row["prompt"]),
+                question_answer(row["prompt"], row["answer"]),
+            )
+            for row in rows
         )
         examples.append(Example(position, turns, source=rows[0]["pid"]))
     return examples

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from queen.games.chess.position import Position
 
 USER, ASSISTANT, END = "<user>", "<assistant>", "<end>"
@@ -20,6 +22,19 @@ def answer(text: str) -> str:
 def question_prompt(position: Position, question: str, *, fen_text: bool = False) -> str:
     """A question about a position. The side to move is said: the encoder's board is turned."""
     return user_turn(f"{_setting(position, fen_text)} {question}")
+
+
+def question_answer(question: str, text: str) -> str:
+    """An answer as it is trained: what was asked about is named again, then the answer.
+
+    `on <e4> ?` is answered `<e4><N>`. A small decoder reads a square's state where that square's
+    token stands (tied keys, METHOD section 1), so the answer must begin there: with the bare
+    answer "what stands on a square" was not learnt at all in 120 steps (occupied squares 0 %
+    right), with the square named again 29 % (ours).
+    """
+    body = question.rpartition(" : ")[2]
+    named = re.findall(r"(?:<[^<>]+>)+", body)
+    return answer(f"{named[-1] if named else ''}{text}")
 
 
 def explain_prompt(position: Position, *, fen_text: bool = False) -> str:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 
-from queen.language.prompts import answer, question_prompt
+from queen.language.prompts import question_answer, question_prompt
 from queen.language.questions.bank import Question
 from queen.training.examples import Example, Turn
 
@@ -15,7 +15,7 @@ from queen.training.examples import Example, Turn
 def question_turn(question: Question, *, fen_text: bool = False) -> Turn:
     """A question as the model is asked it, with its answer."""
     prompt = question_prompt(question.position, question.prompt, fen_text=fen_text)
-    return Turn(prompt, answer(question.answer))
+    return Turn(prompt, question_answer(question.prompt, question.answer))
 
 
 def question_examples(

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
+
 from queen.games.chess.position import Position
-from queen.language.prompts import answer, explain_prompt, question_prompt, user_turn
+from queen.language.prompts import (
+    answer,
+    explain_prompt,
+    question_answer,
+    question_prompt,
+    user_turn,
+)
 
 POSITION = Position("rnbqkbnr/pppppppp/8/8/8/8/PPPPPPPP/RNBQKBNR w KQkq - 0 1", ("e2e4",))
 
@@ -22,3 +30,17 @@ def test_the_fen_stands_in_the_text_only_where_asked() -> None:
     assert POSITION.fen in explain_prompt(POSITION, fen_text=True)
     assert POSITION.fen in question_prompt(POSITION, "Which?", fen_text=True)
     assert POSITION.fen not in question_prompt(POSITION, "Which?")
+
+
+@pytest.mark.parametrize(
+    ("question", "text", "written"),
+    [
+        ("on <e4> ?", "<N>", "<e4><N><end>"),
+        ("on <e4> ?", "none", "<e4>none<end>"),
+        ("castling White ?", "K Q", "K Q<end>"),
+        ("after <P><e2><e4> : on <e4> ?", "<P>", "<e4><P><end>"),
+        ("after <P><e2><e4> : castling White ?", "none", "none<end>"),
+    ],
+)
+def test_an_answer_names_again_what_was_asked_about(question: str, text: str, written: str) -> None:
+    assert question_answer(question, text) == written
