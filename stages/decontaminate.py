@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow.parquet as pq
 
+from queen.games.chess.position import Position, identity
 from queen.lineage.artifact import Artifact
 from stages.base import ROWS
+from stages.positions import pid_of
 
 
 @dataclass(frozen=True)
@@ -36,3 +38,12 @@ class Guard:
         if row.get("game_id") in self.games:
             return "evaluation_game"
         return None
+
+    def clear_part(self, position: Position, line: Sequence[str]) -> tuple[str, ...]:
+        """The line up to before the first move that reaches an evaluation set's position."""
+        board = position.board()
+        for ply, move in enumerate(line):
+            board.push_uci(move)
+            if pid_of(identity(board)) in self.pids:
+                return tuple(line[:ply])
+        return tuple(line)

@@ -93,8 +93,16 @@ def assemble(job: Job[Params], folders: Sequence[Path], out: Path) -> Draft:
     write_rows(out / ROWS, table)
     named = zip(table["split"].to_pylist(), table["kind"].to_pylist(), strict=True)
     counts = Counter(f"{split}.{kind}" for split, kind in named)
+    wanted = {"general": job.params.general, "tactical": job.params.tactical}
+    fewer = {
+        f"fewer_than_wanted.{split}.{kind}": number - counts[f"{split}.{kind}"]
+        for kind, numbers in wanted.items()
+        for split, number in sorted(numbers.items())
+        if number > counts[f"{split}.{kind}"]
+    }
     return Draft(
         counts=counts,
+        drops=fewer,
         figures=dict(_baseline_figures(table)),
         licences=job.inputs["positions"].record.licences,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import random
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,9 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from queen.errors import QueenError
 from queen.language.questions import bank
 from queen.language.questions.bank import Question
-from queen.lineage.artifact import Draft
+from queen.lineage.artifact import Draft, read_json, write_json
 from stages import gates
 from stages.base import ROWS, Job, Shard, StageSpec, concat_shards, rows_table, spans, write_rows
 from stages.decontaminate import Guard
@@ -23,6 +25,7 @@ from stages.positions import position_of
 
 POSITIONS_PER_SHARD = 500
 HELDOUT = "heldout"
+DROPS = "drops.json"
 QUESTIONS = pa.schema(
     [
         ("split", pa.string()),
@@ -46,7 +49,7 @@ class Params:
     """How many questions.
 
     Attributes:
-        positions: training positions for each curriculum stage.
+        positions: training positions for each curriculum stage, all of them named.
         per_position: questions about one position, by stage; they form one conversation.
         heldout: positions of the development games for each stage, one question of each type.
         expert_move: ask "which move does the expert prefer" too (ours, off by default).
@@ -69,11 +72,9 @@ class _Piece:
 
 
 def shards(job: Job[Params]) -> Sequence[Shard]:
-    wanted = [("train", stage, job.params.positions[stage]) for stage in bank.stages()]
-    wanted += [(HELDOUT, stage, job.params.heldout) for stage in bank.stages()]
     return [
         Shard(f"{split}-{stage}-{piece.id}", {"split": split, "curriculum": stage, **piece.spec})
-        for split, stage, count in wanted
+        for split, stage, count in _wanted(job.params)
         for piece in spans(count, POSITIONS_PER_SHARD)
     ]
 
@@ -81,47 +82,102 @@ def shards(job: Job[Params]) -> Sequence[Shard]:
 def work(job: Job[Params], shard: Shard, out: Path) -> None:
     """Ask about a run of positions; each position's questions hang on the seed and its id."""
     piece = _Piece(*(shard.spec[name] for name in ("split", "curriculum", "start", "stop")))
-    rows, drops = _chosen(job, piece)
-    asked = [question for row in rows for question in _ask_about(job, piece, row)]
-    table = rows_table(asked, QUESTIONS)
-    table = table.replace_schema_metadata({f"drop.{k}": str(v) for k, v in drops.items()})
-    write_rows(out / ROWS, table)
+    guard = Guard.of(job.inputs["evalset"])
+    drops: Counter[str] = Counter()
+    rows = _chosen(job, guard, piece.split, piece.stage)[piece.start : piece.stop]
+    asked = [question for row in rows for question in _ask_about(job, guard, piece, row, drops)]
+    write_rows(out / ROWS, rows_table(asked, QUESTIONS))
+    write_json(out / DROPS, dict(sorted(drops.items())))
 
 
 def assemble(job: Job[Params], folders: Sequence[Path], out: Path) -> Draft:
     table = concat_shards(folders)
     gates.check("questions", table)
-    write_rows(out / ROWS, table.replace_schema_metadata(None))
+    write_rows(out / ROWS, table)
     counts = Counter(zip(table["split"].to_pylist(), table["stage"].to_pylist(), strict=True))
+    drops = sum((Counter(read_json(folder / DROPS)) for folder in folders), _left_out(job))
     return Draft(
         counts={f"{split}.{stage}": n for (split, stage), n in sorted(counts.items())},
+        drops=drops,
         licences=job.inputs["positions"].record.licences,
     )
 
 
-def _chosen(job: Job[Params], piece: _Piece) -> tuple[list[dict[str, Any]], Counter[str]]:
-    """The piece's positions: in order of a hash that differs from stage to stage."""
+def _wanted(params: Params) -> list[tuple[str, str, int]]:
+    """Split, curriculum stage and number of positions.
+
+    Raises QueenError where the params name a stage that is none, or leave one out.
+    """
+    known = bank.stages()
+    for name in params.positions:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            hint = f"did you mean {near[0]!r}? " if near else ""
+            raise QueenError(
+                f"no curriculum stage {name!r}",
+                where="questions.positions",
+                remedy=f"{hint}known: {', '.join(known)}",
+            )
+    missing = [stage for stage in known if stage not in params.positions]
+    if missing:
+        raise QueenError(
+            f"no number of positions for {', '.join(missing)}",
+            where="questions.positions",
+            remedy=f"name one, 0 for none: `queen configure questions.positions.{missing[0]}=0`",
+        )
+    wanted = [("train", stage, params.positions[stage]) for stage in known]
+    return [*wanted, *((HELDOUT, stage, params.heldout) for stage in known)]
+
+
+def _rows(job: Job[Params], split: str) -> list[dict[str, Any]]:
+    """The positions of the games that a split asks about."""
     table = job.table("positions")
-    split = "train" if piece.split == "train" else "dev"
-    rows = table.filter(pc.equal(table["split"], split)).to_pylist()
-    rng = random.Random(f"{job.seed} {piece.stage} {piece.split}")
-    rng.shuffle(rows)
+    name = "train" if split == "train" else "dev"
+    rows: list[dict[str, Any]] = table.filter(pc.equal(table["split"], name)).to_pylist()
+    return rows
+
+
+def _chosen(job: Job[Params], guard: Guard, split: str, stage: str) -> list[dict[str, Any]]:
+    """The positions that may be asked about, in an order that differs from stage to stage."""
+    rows = _rows(job, split)
+    random.Random(f"{job.seed} {stage} {split}").shuffle(rows)
+    return [row for row in rows if split != "train" or guard.reason(row) is None]
+
+
+def _left_out(job: Job[Params]) -> Counter[str]:
+    """Training positions of the evaluation sets, and how many fewer there were than wanted."""
     guard = Guard.of(job.inputs["evalset"])
-    reasons = [guard.reason(row) if split == "train" else None for row in rows]
-    clean = [row for row, reason in zip(rows, reasons, strict=True) if reason is None]
-    return clean[piece.start : piece.stop], Counter(r for r in reasons if r is not None)
+    reasons = Counter(map(guard.reason, _rows(job, "train")))
+    here = {"train": reasons.pop(None, 0), HELDOUT: len(_rows(job, HELDOUT))}
+    drops = Counter({str(reason): n for reason, n in reasons.items()})
+    for split, stage, count in _wanted(job.params):
+        drops[f"fewer_than_wanted.{split}.{stage}"] = max(0, count - here[split])
+    return +drops
 
 
-def _ask_about(job: Job[Params], piece: _Piece, row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def _ask_about(
+    job: Job[Params], guard: Guard, piece: _Piece, row: Mapping[str, Any], drops: Counter[str]
+) -> Iterator[dict[str, Any]]:
+    """The questions about one position; those without an answer and lines cut are counted.
+
+    Training questions look ahead no further than to before a position of an evaluation set: it
+    would be the one asked about.
+    """
     position = position_of(row)
     line = tuple(row["ahead"].split())
+    if piece.split == "train" and piece.stage in (bank.STATIC_FUTURE, bank.DYNAMIC_FUTURE):
+        clear = guard.clear_part(position, line)
+        drops["line_cut"] += len(clear) < len(line)
+        line = clear
     rng = random.Random(f"{job.seed} {piece.stage} {row['pid']}")
     names = [kind.name for kind in bank.BANK if kind.stage == piece.stage]
     if piece.split == "train":
         names = rng.choices(names, k=job.params.per_position)
     for name in names:
         question = bank.ask(position, line, name, rng)
-        if question is not None:
+        if question is None:
+            drops["no_answer"] += 1
+        else:
             yield _question_row(question, piece, row)
 
 

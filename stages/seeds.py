@@ -125,6 +125,7 @@ def assemble(job: Job[Params], folders: Sequence[Path], out: Path) -> Draft:
     reasons = Counter(table["dropped"].to_pylist())
     kept = reasons.pop("", 0)
     counts = {"explained": table.num_rows, "kept": kept}
+    counts["fewer_than_wanted"] = job.params.positions - table.num_rows
     counts["sentences"] = pc.sum(table["sentences"]).as_py() or 0
     licences = dict(job.inputs["positions"].record.licences)
     return Draft(counts=counts, drops=reasons, licences={**licences, "engine": "GPL-3.0"})

@@ -1,0 +1,106 @@
+"""The curriculum's questions: none about an evaluation position, everything left out counted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from round_project import copy_of_data, rewrite
+
+from queen.errors import QueenError
+from queen.games.chess.position import Position
+from queen.lineage.artifact import Artifact, open_artifact
+from stages.base import ROWS
+from stages.decontaminate import Guard
+from stages.positions import pid_of, position_of
+from stages.questions import Params, _wanted
+from stages.runner import run_stage
+
+POSITIONS = {
+    "static-current": 40,
+    "dynamic-current": 40,
+    "static-future": 40,
+    "dynamic-future": 1000,
+}
+
+
+def rows_of(artifact: Artifact) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = pq.read_table(artifact.file(ROWS)).to_pylist()
+    return rows
+
+
+def after(row: dict[str, Any], line: str) -> list[str]:
+    """The positions along a line, by their short names."""
+    return [pid_of(p.key) for p in position_of(row).descend(tuple(line.split()))]
+
+
+def bar(project: Path) -> Artifact:
+    """Put positions that training games pass through into the evaluation set."""
+    train = [r for r in rows_of(open_artifact(project / "data/positions")) if r["split"] == "train"]
+    met = [pid for row in train[::5] for pid in after(row, row["ahead"])[2:3]]
+    evalset = open_artifact(project / "data/evalset")
+    rows = rows_of(evalset)
+    rows += [{**rows[0], "pid": pid, "game_id": "of no game"} for pid in sorted(set(met))]
+    rows.append({**rows[0], "pid": train[0]["pid"], "game_id": train[1]["game_id"]})
+    pq.write_table(pa.Table.from_pylist(rows), evalset.file(ROWS))
+    rewrite(evalset)
+    return evalset
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = copy_of_data(tmp_path_factory.mktemp("questions"))
+    params = yaml.safe_load((root / "params.yaml").read_text())
+    params["questions"] = {"positions": POSITIONS, "heldout": 20}
+    (root / "params.yaml").write_text(yaml.safe_dump(params))
+    bar(root)
+    run_stage("questions", root)
+    return root
+
+
+def test_no_training_question_is_about_an_evaluation_position(project: Path) -> None:
+    guard = Guard.of(open_artifact(project / "data/evalset"))
+    rows = rows_of(open_artifact(project / "data/questions"))
+    train = [row for row in rows if row["split"] == "train"]
+    assert sum(bool(row["line"]) for row in train) > 20
+    for row in train:
+        assert not {row["pid"], *after(row, row["line"])} & guard.pids
+        assert row["game_id"] not in guard.games
+
+
+def test_what_is_left_out_is_counted(project: Path) -> None:
+    record = open_artifact(project / "data/questions").record
+    guard = Guard.of(open_artifact(project / "data/evalset"))
+    positions = rows_of(open_artifact(project / "data/positions"))
+    reasons = Counter(guard.reason(row) for row in positions if row["split"] == "train")
+    assert record.drops["evaluation_position"] == reasons["evaluation_position"] > 0
+    assert record.drops["evaluation_game"] == reasons["evaluation_game"] > 0
+    assert record.drops["fewer_than_wanted.train.dynamic-future"] == 1000 - reasons[None]
+    assert "fewer_than_wanted.heldout.dynamic-future" not in record.drops
+    assert record.drops["line_cut"] > 0
+    asked = sum(min(n, reasons[None]) for n in POSITIONS.values()) * 3
+    train = sum(n for name, n in record.counts.items() if name.startswith("train."))
+    assert asked - record.drops["no_answer"] <= train <= asked
+
+
+def test_a_line_is_clear_up_to_before_the_first_barred_position() -> None:
+    start = Position("rnbqkbnr/pppppppp/8/8/8/8/PPPPPPPP/RNBQKBNR w KQkq - 0 1", ("e2e4",))
+    line = ("e7e5", "g1f3", "b8c6", "f3g1", "c6b8", "g1f3")
+    pids = [pid_of(p.key) for p in start.descend(line)]
+    assert pids[1] == pids[5]
+    for barred, clear in [(pids[0], 0), (pids[1], 1), (pids[3], 3), ("none", 6)]:
+        assert Guard(frozenset({barred}), frozenset()).clear_part(start, line) == line[:clear]
+
+
+def test_curriculum_stages_that_are_mistyped_or_missing_are_named() -> None:
+    with pytest.raises(QueenError, match="'static-futur'") as caught:
+        _wanted(Params({**POSITIONS, "static-futur": 3}))
+    assert "did you mean 'static-future'" in caught.value.remedy
+    few = {name: n for name, n in POSITIONS.items() if name != "static-future"}
+    with pytest.raises(QueenError, match="for static-future"):
+        _wanted(Params(few))
