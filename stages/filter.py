@@ -81,12 +81,16 @@ def work(job: Job[Params], shard: Shard, out: Path) -> None:
 
 
 def assemble(job: Job[Params], folders: Sequence[Path], out: Path) -> Draft:
-    table = _first_of_each(concat_shards(folders))
+    """Each position once; `repeated` counts rows merged, `uncompared` those without an old line."""
+    seen = concat_shards(folders)
+    table = _first_of_each(seen)
     gates.check("training", table)
     write_rows(out / ROWS, table)
     reasons = Counter(table["dropped"].to_pylist())
     kept = reasons.pop("", 0)
-    counts = {"examples": table.num_rows, "kept": kept}
+    counts = {"seen": seen.num_rows, "repeated": seen.num_rows - table.num_rows}
+    counts |= {"examples": table.num_rows, "kept": kept}
+    counts["uncompared"] = table["old_line"].to_pylist().count("")
     roots = pc.and_(pc.equal(table["dropped"], ""), pc.equal(table["path"], ""))
     counts["kept_roots"] = table.filter(roots).num_rows
     return Draft(counts=counts, drops=reasons, licences=job.inputs["consolidated"].record.licences)
@@ -166,7 +170,7 @@ def _first_of_each(table: pa.Table) -> pa.Table:
     for index, pid in enumerate(table["pid"].to_pylist()):
         if pid not in best or (dropped[best[pid]] != "" and dropped[index] == ""):
             best[pid] = index
-    return table.take(sorted(best.values()))
+    return table.take(pa.array(sorted(best.values()), pa.int64()))
 
 
 SPEC = StageSpec(
