@@ -11,7 +11,7 @@ import hypothesis.strategies as st
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from round_project import KEY, copy_of_round
 
 from queen.games.chess.position import Position
@@ -69,6 +69,7 @@ def test_an_example_goes_for_the_first_reason_there_is(
     assert bool(found) == bool(reason)
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.sampled_from("abcde"), st.sampled_from(["", "", "x", "y"]))))
 def test_of_several_trees_the_first_that_is_kept_stays(rows: list[tuple[str, str]]) -> None:
     columns = {"pid": [p for p, _ in rows], "dropped": [d for _, d in rows]}
