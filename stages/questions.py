@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import random
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -52,13 +53,13 @@ class Params:
         positions: training positions for each curriculum stage, all of them named.
         per_position: questions about one position, by stage; they form one conversation.
         heldout: positions of the development games for each stage, one question of each type.
-        expert_move: ask "which move does the expert prefer" too (ours, off by default).
+        weights: how often a type is asked in training, 1 if it is not named.
     """
 
     positions: dict[str, int]
     per_position: int = 3
     heldout: int = 60
-    expert_move: bool = False
+    weights: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -118,6 +119,15 @@ def _wanted(params: Params) -> list[tuple[str, str, int]]:
                 where="questions.positions",
                 remedy=f"{hint}known: {', '.join(known)}",
             )
+    types = [kind.name for kind in bank.BANK]
+    for name in params.weights:
+        if name not in types:
+            near = difflib.get_close_matches(name, types, 1)
+            raise QueenError(
+                f"no question type {name!r}",
+                where="questions.weights",
+                remedy=f"did you mean {near[0]!r}?" if near else f"known: {', '.join(types)}",
+            )
     missing = [stage for stage in known if stage not in params.positions]
     if missing:
         raise QueenError(
@@ -131,10 +141,16 @@ def _wanted(params: Params) -> list[tuple[str, str, int]]:
 
 def _rows(job: Job[Params], split: str) -> list[dict[str, Any]]:
     """The positions of the games that a split asks about."""
-    table = job.table("positions")
+    artifact = job.inputs["positions"]
     name = "train" if split == "train" else "dev"
-    rows: list[dict[str, Any]] = table.filter(pc.equal(table["split"], name)).to_pylist()
-    return rows
+    return list(_read_rows(artifact.file(ROWS), artifact.content, name))
+
+
+@functools.lru_cache(maxsize=2)
+def _read_rows(file: Path, content: str, split: str) -> tuple[dict[str, Any], ...]:
+    """A split's rows, read once for all shards of a process (`content` names what is read)."""
+    table = pq.read_table(file)
+    return tuple(table.filter(pc.equal(table["split"], split)).to_pylist())
 
 
 def _chosen(job: Job[Params], guard: Guard, split: str, stage: str) -> list[dict[str, Any]]:
@@ -172,7 +188,8 @@ def _ask_about(
     rng = random.Random(f"{job.seed} {piece.stage} {row['pid']}")
     names = [kind.name for kind in bank.BANK if kind.stage == piece.stage]
     if piece.split == "train":
-        names = rng.choices(names, k=job.params.per_position)
+        weights = [job.params.weights.get(name, 1.0) for name in names]
+        names = rng.choices(names, weights, k=job.params.per_position)
     for name in names:
         question = bank.ask(position, line, name, rng)
         if question is None:
