@@ -210,20 +210,26 @@ def verify() -> None:
 @app.command()
 def gc(
     yes: Annotated[bool, typer.Option("--yes", help="do not ask")] = False,
+    young: Annotated[
+        bool, typer.Option("--all", help="unfinished work younger than a day too")
+    ] = False,
 ) -> None:
-    """Remove searches and shards that nothing in the lock or the rounds refers to; asks first."""
+    """Remove searches, shards and unfinished work that no project here needs; asks first."""
     from queen.commands.upkeep import find_garbage, remove_garbage
     from queen.lineage.lock import workspace
 
     root, state = here()
     with workspace(root, what="queen gc", wait=False):
-        garbage = find_garbage(root, state)
+        garbage = find_garbage(root, state, young=young)
         print(f"shards: {len(garbage.shards)} ({garbage.shard_bytes / 2**20:.1f} MB)")
         searches = garbage.searches
         print(f"searches: {searches.searches} ({searches.bytes / 2**20:.1f} MB)")
+        print(f"unfinished work: {len(garbage.scratch)} ({garbage.scratch_bytes / 2**20:.1f} MB)")
+        for project in garbage.absent:
+            print(f"nothing is kept for {project}: no project is there any more")
         if garbage.open_stages:
             print(f"kept for stages that are not up to date: {', '.join(garbage.open_stages)}")
-        if not garbage.shards and not searches.searches:
+        if garbage.nothing:
             print("nothing to remove")
         elif yes or typer.confirm("remove them?"):
             remove_garbage(state, garbage)

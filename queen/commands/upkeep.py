@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,10 +12,12 @@ from queen.engines.cache import Pruned, SearchCache
 from queen.errors import QueenError
 from queen.lineage.artifact import RECORD, Artifact, hash_problems, read_record
 from queen.lineage.dvcio import Pipeline, locked_shards
-from queen.lineage.state import State
+from queen.lineage.state import State, sharers
 from queen.lineage.store import ShardStore
 from queen.lineage.verdicts import FILE as VERDICTS_FILE
 from queen.lineage.verdicts import read_verdicts
+
+DAY_S = 86_400.0
 
 
 @dataclass(frozen=True)
@@ -25,7 +28,10 @@ class Garbage:
         shards, shard_bytes: folders of finished or half-made shards.
         searches: what pruning the engine cache would remove.
         kept: keys of the shards that stay; searches are kept by them.
-        open_stages: stages with stale work, whose shards all stay.
+        open_stages: stages with stale work, whose shards and unfinished work all stay.
+        scratch, scratch_bytes: unfinished work that nobody goes on with.
+        absent: projects that once used the state folder and are not where they were; nothing is
+            kept for them.
     """
 
     shards: tuple[Path, ...]
@@ -33,6 +39,13 @@ class Garbage:
     searches: Pruned
     kept: frozenset[str]
     open_stages: tuple[str, ...]
+    scratch: tuple[Path, ...] = ()
+    scratch_bytes: int = 0
+    absent: tuple[Path, ...] = ()
+
+    @property
+    def nothing(self) -> bool:
+        return not (self.shards or self.searches.searches or self.scratch)
 
 
 def verify(root: Path, state: State) -> Iterator[str]:
@@ -103,37 +116,77 @@ def _verify_verdicts(root: Path, found: dict[str, Artifact]) -> Iterator[str]:
             )
 
 
-def find_garbage(root: Path, state: State) -> Garbage:
-    """Shards and searches that no artifact in the lock or the workspace refers to.
+def find_garbage(root: Path, state: State, *, young: bool = False) -> Garbage:
+    """Shards, searches and unfinished work that no project sharing the state folder needs.
 
-    Shards of a stage that is stale now are kept, referred to or not: an interrupted run of it
-    will take them up.
+    A project needs what an artifact in its lock or workspace refers to. Of a stage that is stale
+    in one of them everything is kept: an interrupted run of it will take that up.
+
+    Args:
+        young: unfinished work younger than a day is garbage too.
+
+    Raises:
+        QueenError: what one of the projects needs cannot be told.
     """
-    referred = locked_shards(root)
-    for folder in artifact_folders(root):
-        referred.update(read_record(folder).shards)
-    open_stages = _open_stages(root)
+    here, absent = sharers(state)
+    referred: set[str] = set()
+    open_stages: set[str] = set()
+    for project in sorted({root.resolve(), *here}):
+        keys, stages = _needed(project)
+        referred |= keys
+        open_stages |= stages
     shards: list[Path] = []
     for stage, key, folder in _shards(state):
         if stage in open_stages:
             referred.add(key)
         elif key not in referred:
             shards.append(folder)
+    scratch = _left_lying(state, open_stages, DAY_S if not young else 0.0)
     found = Garbage(
         shards=tuple(shards),
         shard_bytes=sum(_size(folder) for folder in shards),
         searches=Pruned(0, 0, 0),
         kept=frozenset(referred),
         open_stages=tuple(sorted(open_stages)),
+        scratch=tuple(scratch),
+        scratch_bytes=sum(_size(folder) for folder in scratch),
+        absent=tuple(absent),
     )
     return replace(found, searches=_prune(state, found, dry_run=True))
 
 
 def remove_garbage(state: State, garbage: Garbage) -> None:
     """Remove what `find_garbage` found."""
-    for folder in garbage.shards:
+    for folder in (*garbage.shards, *garbage.scratch):
         shutil.rmtree(folder, ignore_errors=True)
     _prune(state, garbage, dry_run=False)
+
+
+def _needed(project: Path) -> tuple[set[str], set[str]]:
+    """Keys of the shards that a project refers to, and its stages that are not up to date."""
+    try:
+        keys = locked_shards(project)
+        for folder in artifact_folders(project):
+            keys.update(read_record(folder).shards)
+        return keys, _open_stages(project)
+    except QueenError as error:
+        raise QueenError(
+            f"cannot tell what this project needs: {error.what}",
+            where=str(project),
+            remedy=f"{error.remedy}; a project that is no longer used may be deleted",
+        ) from error
+
+
+def _left_lying(state: State, open_stages: set[str], age_s: float) -> list[Path]:
+    """Scratch folders of stages that are done everywhere, untouched for so long."""
+    now = time.time()
+    folders = sorted(path for path in state.scratch.glob("*/*") if path.is_dir())
+    idle = [path for path in folders if path.parent.name not in open_stages]
+    return [path for path in idle if now - _last_change(path) >= age_s]
+
+
+def _last_change(folder: Path) -> float:
+    return max(path.stat().st_mtime for path in (folder, *folder.rglob("*")))
 
 
 def _open_stages(root: Path) -> set[str]:

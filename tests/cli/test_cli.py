@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import subprocess
 import sys
 import time
@@ -181,6 +183,62 @@ def test_gc_asks_and_keeps_what_the_lock_refers_to(built: Path) -> None:
     assert kept.exists()
     assert not gone.exists()
     assert "nothing to remove" in call("gc").stdout
+
+
+def test_gc_keeps_what_another_project_with_the_same_state_needs(
+    built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("QUEEN_STATE", str(tmp_path / "shared"))
+    other = tmp_path / "other"
+    shutil.copytree(built, other)
+    record = other / "data" / "games" / "record.json"
+    record.chmod(0o644)
+    record.write_text(record.read_text().replace("games-shard", "theirs"))
+    store = ShardStore(open_state(built).shards)
+    keys = ("games-shard", "theirs", "of no artifact")
+    folders = [store.put("elsewhere", key, lambda folder: None) for key in keys]
+    open_state(other)
+    for project in (built, other):
+        monkeypatch.chdir(project)
+        assert "shards: 1 " in call("gc", answer="n\n").stdout
+    monkeypatch.chdir(built)
+    call("gc", "--yes")
+    assert [folder.exists() for folder in folders] == [True, True, False]
+    shutil.rmtree(other)
+    said = call("gc", "--yes").stdout
+    assert f"nothing is kept for {other}" in said
+    assert [folder.exists() for folder in folders] == [True, False, False]
+
+
+def test_gc_stops_where_another_project_cannot_be_read(
+    built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("QUEEN_STATE", str(tmp_path / "shared"))
+    other = tmp_path / "other"
+    shutil.copytree(built, other)
+    open_state(other)
+    (other / "data" / "games" / "record.json").unlink()
+    (other / "data" / "games" / "record.json").write_text("{")
+    with pytest.raises(QueenError, match="cannot tell what this project needs") as caught:
+        call("gc", "--yes")
+    assert caught.value.where == str(other)
+
+
+def test_gc_removes_unfinished_work_that_nobody_goes_on_with(built: Path) -> None:
+    scratch = open_state(built).scratch
+    old, new = scratch / "games" / "old", scratch / "games" / "new"
+    for folder in (old, new):
+        (folder / "step").mkdir(parents=True)
+        (folder / "step" / "weights").write_text("half")
+    for path in (old, *old.rglob("*")):
+        os.utime(path, (time.time() - 90_000,) * 2)
+    call("configure", "games.count=8")
+    assert "unfinished work: 0" in call("gc", "--yes", "--all").stdout
+    call("configure", "profile=smoke")
+    assert "unfinished work: 1" in call("gc", "--yes").stdout
+    assert (old.exists(), new.exists()) == (False, True)
+    assert "removed" in call("gc", "--yes", "--all").stdout
+    assert not new.exists()
 
 
 def test_doctor_says_what_is_missing_and_how_to_get_it(
