@@ -43,7 +43,7 @@ def decodes_it(model, tokenizer, expert, question: Question) -> bool:
 
 
 def test_teacher_forced_matches_are_those_of_greedy_decoding(trained, questions, tokenizer, expert):
-    some = questions[:30]
+    some = questions[:18]
     encoded = encode_examples(
         [Example(question.position, (question_turn(question),)) for question in some],
         tokenizer,
@@ -54,7 +54,7 @@ def test_teacher_forced_matches_are_those_of_greedy_decoding(trained, questions,
     with deterministic(1):
         decoded = [decodes_it(trained, tokenizer, expert, question) for question in some]
     assert matches.tolist() == decoded
-    assert 5 < sum(decoded) < 28
+    assert 3 < sum(decoded) < 18
 
 
 def test_accuracy_is_counted_by_type_subset_and_stage(trained, questions, tokenizer, expert):

@@ -22,7 +22,7 @@ from queen.training.states import PositionStates
 
 CPU = torch.device("cpu")
 QUICK = TrainSettings(
-    steps=40, batch_size=8, lr=5e-3, warmup_steps=5, precision="fp32", threads=1,
+    steps=60, batch_size=8, lr=5e-3, warmup_steps=5, precision="fp32", threads=1,
     checkpoint_every_s=0, checkpoint_every=7, log_every=10,
 )  # fmt: skip
 
@@ -33,7 +33,7 @@ def encoded(questions, tokenizer):
 
 
 def a_task(encoded, expert, table_mb=64):
-    plan = BatchPlan([Share("all", encoded.lengths, 1.0)], 8, 40, 0)
+    plan = BatchPlan([Share("all", encoded.lengths, 1.0)], 8, 60, 0)
     states = PositionStates(expert, encoded.positions, 10**6, table_mb) if expert else None
     return QueenTask(encoded, plan, states, pad=0)
 
@@ -100,11 +100,11 @@ def test_it_learns_through_the_bridge_and_leaves_the_encoder(
     assert result.losses[:5].mean() > 4.0
     assert result.final_loss < 2.5
     assert weights_digest(encoder) == before == expert.digest
-    gates = {name: value for name, value in figures[40].items() if name.startswith("gate/")}
+    gates = {name: value for name, value in figures[60].items() if name.startswith("gate/")}
     assert len(gates) == 4
     assert all(value != 0 for value in gates.values())
     assert result.tokens == sum(
-        encoded.lengths[a_task(encoded, None).plan.batch_indices(step)].sum() for step in range(40)
+        encoded.lengths[a_task(encoded, None).plan.batch_indices(step)].sum() for step in range(60)
     )
 
 
