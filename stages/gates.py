@@ -108,11 +108,15 @@ def _failure(one: Any, frame: pd.DataFrame) -> str:
     elif "observed_value" in result:
         line += f": observed {result['observed_value']}"
     numbers = [next(iter(i.values())) if isinstance(i, dict) else i for i in index]
-    return "\n".join([line, *(f"    row {n}: {_shown(frame.iloc[n])}" for n in numbers)])
+    column = str(arguments.get("column", ""))
+    return "\n".join([line, *(f"    row {n}: {_shown(frame.iloc[n], column)}" for n in numbers)])
 
 
-def _shown(row: Any) -> str:
-    text = ", ".join(f"{k}={v!r}" for k, v in row.to_dict().items() if v not in (None, ""))
+def _shown(row: Any, first: str) -> str:
+    """A row in one line, the column that failed first, long ones cut."""
+    values = {k: v for k, v in row.to_dict().items() if v not in (None, "") or k == first}
+    order = sorted(values, key=lambda name: name != first)
+    text = ", ".join(f"{name}={values[name]!r}" for name in order)
     return text if len(text) <= 400 else text[:397] + "..."
 
 

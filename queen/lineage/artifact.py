@@ -240,9 +240,9 @@ def hash_problems(folder: Path, record: Record) -> Iterator[str]:
     listed = {entry.name for entry in record.files}
     for entry in record.files:
         path = folder / entry.name
-        if path.is_file() and path.stat().st_size == entry.size:
-            if file_digest(path) != entry.sha256:
-                yield f"file {entry.name} has another hash than recorded"
+        same_size = path.is_file() and path.stat().st_size == entry.size
+        if same_size and file_digest(path) != entry.sha256:
+            yield f"file {entry.name} has another hash than recorded"
     for path in sorted(p for p in folder.rglob("*") if p.is_file()):
         name = path.relative_to(folder).as_posix()
         if name != RECORD and name not in listed:

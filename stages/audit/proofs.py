@@ -21,7 +21,7 @@ from queen.language.proof import check
 from queen.language.provenance import Child, Consolidated, Inputs
 from queen.lineage.artifact import Artifact
 from queen.search.tree import Node as TreeNode
-from queen.search.tree import Tree, understood
+from queen.search.tree import ERROR, Tree, understood
 from stages.audit.opened import Opened
 from stages.facts import facts_from_json
 from stages.positions import pid_of
@@ -121,6 +121,8 @@ def _text_faults(child: TreeNode) -> Iterator[str]:
         if child.explanation is not None:
             yield f"child {child.path[-1]} has an explanation and no text"
         return
+    if child.reason == ERROR:
+        return  # nothing was written that could be read again
     read, reason = understood(child.text, child.position, child.reason != "unfinished")
     if read != child.explanation or reason != child.reason:
         yield f"the text of child {child.path[-1]} does not read as the tree says"

@@ -154,10 +154,12 @@ def test_humanize_leaves_no_token_behind(text):
 def test_any_chess_tokens_are_a_legal_move_or_an_error(tokens: list[str]) -> None:
     for fen in (chess.STARTING_FEN, "8/P6k/8/8/8/8/7p/K7 w - - 0 1"):
         board = chess.Board(fen)
+        reason = "legal"
         try:
-            assert board.is_legal(parse_move_text(board, "".join(tokens)))
+            move = parse_move_text(board, "".join(tokens))
         except MoveTextError as error:
-            assert error.reason in ("malformed", "wrong_piece", "illegal")
+            reason = error.reason
+        assert reason in ("malformed", "wrong_piece", "illegal") or board.is_legal(move)
 
 
 def test_a_move_to_its_own_square_is_illegal() -> None:
