@@ -20,8 +20,8 @@ from queen.language.explanation import Explanation, render
 from queen.language.proof import check
 from queen.language.provenance import Child, Consolidated, Inputs
 from queen.lineage.artifact import Artifact
-from queen.search.tree import Node as TreeNode
 from queen.search.tree import ERROR, Tree, understood
+from queen.search.tree import Node as TreeNode
 from stages.audit.opened import Opened
 from stages.facts import facts_from_json
 from stages.positions import pid_of
