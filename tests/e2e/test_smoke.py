@@ -149,6 +149,22 @@ def test_a_judged_round_is_not_run_again(smoke: Project) -> None:
         path.write_text(before)
 
 
+def test_a_round_like_another_finds_its_shards(smoke: Project) -> None:
+    """Another filter: everything before it is assembled from the shards that are there."""
+    changed = ("--set", "filter.max_loss=0.05")
+    smoke.queen("round", "add", "r1b", "--parent", "pawn1", "--like", "r1", *changed)
+    store = smoke.root / ".state" / "shards"
+    before = {p for stage in ROUND[:-1] for p in (store / stage).iterdir()}
+    for stage in ROUND:
+        smoke.call(sys.executable, "-m", "stages", f"{stage}@r1b")
+    assert {p for stage in ROUND[:-1] for p in (store / stage).iterdir()} == before
+    found = contents(smoke)
+    for stage in ROUND[:-1]:
+        assert found[f"data/{stage}/r1b"] == found[f"data/{stage}/r1"]
+    kept, fewer = (record(smoke, f"data/filter/{key}").counts["kept"] for key in ("r1b", "r1"))
+    assert kept >= fewer
+
+
 def test_killed_work_ends_with_the_same_bytes(smoke: Project) -> None:
     """Kill `filter` and `consolidate` in the middle of a fresh state; the content is the same."""
     wanted = contents(smoke)
