@@ -179,7 +179,7 @@ def _unique(games: pa.Table, params: Params) -> tuple[pa.Table, Counter[str]]:
             keep.append(index)
     drops["duplicate"] = long_enough.num_rows - len(keep)
     keep = keep[: params.limit or None]
-    return long_enough.take(keep), +drops
+    return long_enough.take(pa.array(keep, pa.int64())), +drops
 
 
 SPEC = StageSpec(

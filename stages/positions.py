@@ -77,7 +77,7 @@ def assemble(job: Job[Params], folders: Sequence[Path], out: Path) -> Draft:
     """Each identity once, evaluation splits first, so that no position is in two splits."""
     table = concat_shards(folders)
     keep, drops = _survivors(table, job.params)
-    kept = table.take(keep)
+    kept = table.take(pa.array(keep, pa.int64()))
     gates.check("positions", kept)
     write_rows(out / ROWS, kept)
     counts = {"seen": table.num_rows, "kept": kept.num_rows, **Counter(kept["split"].to_pylist())}
