@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import orjson
 import pyarrow as pa
@@ -24,6 +24,7 @@ from queen.evaluation.substantiation import Answer, LineScore, measure
 from queen.evaluation.verdict import VerdictRules, verdict
 from queen.generation.decode import Sampling
 from queen.generation.speaker import Asked, Speaker
+from queen.language.explanation import Explanation
 from queen.lineage.artifact import Artifact, Draft, Record, read_json, write_json
 from queen.lineage.verdicts import Judgement
 from queen.search.tree import read
@@ -36,6 +37,8 @@ from stages.positions import position_of
 POSITIONS_PER_SHARD = 200
 GAMES, PGN, SUMMARY, VERDICT = "games.jsonl", "games.pgn", "summary.json", "verdict.json"
 PLIES = (1, 3, 5)
+OUTCOMES = {"free": "first_ok", "guided": "guided_ok"}
+Read = tuple[Explanation | None, str]
 ANSWERS = pa.schema(
     [
         ("pid", pa.string()),
@@ -55,6 +58,9 @@ ANSWERS = pa.schema(
         ("constrained", pa.string()),
         ("constrained_ok", pa.bool_()),
         ("encoder_agrees", pa.bool_()),
+        ("guided_reason", pa.string()),
+        ("guided_best", pa.string()),
+        ("guided_ok", pa.bool_()),
     ]
 )
 
@@ -69,6 +75,10 @@ class Params:
         judge: the engine's budgets.
         games, opening_plies, max_plies, adjudicate_nodes, opponents: see `MatchParams`.
         bootstrap: samples of the bootstrap over games.
+        verdict_by: decoding that the verdict rests on: `free` (METHOD), or `guided`, where the
+            moves of an explanation's structured lines are held to legal ones; said in the
+            verdict's reason. Models too small to write whole texts without an illegal move
+            cannot be told apart by the first.
     """
 
     games: int
@@ -81,6 +91,7 @@ class Params:
     batch_size: int = 64
     judge: JudgeParams = field(default_factory=JudgeParams)
     bootstrap: int = 2000
+    verdict_by: Literal["free", "guided"] = "free"
 
     @property
     def match(self) -> MatchParams:
@@ -156,7 +167,7 @@ def require_comparable(job: Job[Params]) -> None:
     compared = {
         "the evaluation set": (evalsets, [job.inputs["evalset"].content[:12]]),
         "the engine": (theirs.identities.get("engine"), job.identities.get("engine")),
-        **{n: (theirs.params.get(n), mine[n]) for n in ("judge", "opponents")},
+        **{n: (theirs.params.get(n), mine[n]) for n in ("judge", "opponents", "verdict_by")},
     }
     for what, (old, new) in compared.items():
         if old != new:
@@ -192,10 +203,14 @@ def _answers(
     found = [read(one, position) for one, position in zip(said, positions, strict=True)]
     free = [Answer(e.best, e.line) if e else Answer(None, (), False) for e, _ in found]
     forced = [Answer(max(sorted(p), key=p.__getitem__), ()) for p in policies]
+    guided = _guided(job, speaker, asked)
+    held = [Answer(e.best, e.line) if e else Answer(None, (), False) for e, _ in guided]
     with job.searches() as cache, job.analyser(cache) as analyser:
         judge = job.params.judge.build(analyser).judge
         mistake = job.params.judge.mistake
-        scores = measure([*positions, *positions], [*free, *forced], judge, mistake)
+        answers = [*free, *forced, *held]
+        again = positions if held else []
+        scores = measure([*positions, *positions, *again], answers, judge, mistake)
     half = len(positions)
     for i, row in enumerate(rows):
         yield {
@@ -206,7 +221,23 @@ def _answers(
             "constrained": forced[i].first,
             "constrained_ok": scores[half + i].first == "sound",
             "encoder_agrees": forced[i].first == row["encoder_move"],
+            **(_held(guided[i][1], held[i], scores[2 * half + i]) if held else {}),
         }
+
+
+def _guided(job: Job[Params], speaker: Speaker, asked: Sequence[Asked]) -> list[Read]:
+    """The explanations once more with their moves held to legal ones, if the verdict asks."""
+    if job.params.verdict_by == "free":
+        return []
+    sampling = Sampling(temperature=0.0, max_new_tokens=job.params.max_tokens)
+    said = speaker.explain(asked, sampling, "moves")
+    return [read(one, about.position) for one, about in zip(said, asked, strict=True)]
+
+
+def _held(reason: str, answer: Answer, score: LineScore) -> dict[str, Any]:
+    """The columns of the guided answer; no outcome where the engine failed."""
+    sound = score.first_sound if score.judged else None
+    return {"guided_reason": reason, "guided_best": answer.first or "", "guided_ok": sound}
 
 
 def _scored(answer: Answer, score: LineScore) -> dict[str, Any]:
@@ -253,6 +284,11 @@ def _part(job: Job[Params], rows: Sequence[Mapping[str, Any]]) -> dict[str, floa
     shares = {
         name: sum(bool(row[column]) for row in rows) / len(rows) for name, column in columns.items()
     }
+    held = [row["guided_ok"] for row in rows if row["guided_ok"] is not None]
+    if held:
+        shares["fnmr_guided"] = sum(held) / len(held)
+        parsed = sum(row["guided_reason"] == "" for row in rows)
+        shares["parseable_guided"] = parsed / len(rows)
     shares["independence"] = 1.0 - shares["independence"]
     shares["parseable"] = sum(not row["reason"] for row in rows) / len(rows)
     for name in ("fnmr", "fnmr_constrained"):
@@ -267,7 +303,8 @@ def _part(job: Job[Params], rows: Sequence[Mapping[str, Any]]) -> dict[str, floa
 def _judgement(job: Job[Params], table: pa.Table, rating: Rating | None) -> Judgement:
     """The verdict on this model against the one it started from."""
     before = job.inputs["before"]
-    mine, theirs = _outcomes(table), _outcomes(pq.read_table(before.file(ROWS)))
+    by = job.params.verdict_by
+    mine, theirs = outcomes(table, by), outcomes(pq.read_table(before.file(ROWS)), by)
     shared = sorted(mine.keys() & theirs.keys())
     if not shared:
         raise QueenError(
@@ -287,7 +324,7 @@ def _judgement(job: Job[Params], table: pa.Table, rating: Rating | None) -> Judg
     return Judgement(
         model=job.inputs["model"].content,
         verdict=found.kind,
-        reason=found.reason,
+        reason=found.reason if by == "free" else f"{by} decoding: {found.reason}",
         parent=before.name.split("/")[-1],
         difference=round(found.difference.estimate, 6),
         interval=(round(found.difference.low, 6), round(found.difference.high, 6)),
@@ -296,12 +333,13 @@ def _judgement(job: Job[Params], table: pa.Table, rating: Rating | None) -> Judg
     )
 
 
-def _outcomes(table: pa.Table) -> dict[str, tuple[float, str]]:
+def outcomes(table: pa.Table, verdict_by: str) -> dict[str, tuple[float, str]]:
     """Whether each development position's first move is sound, and its game, by position."""
+    column = OUTCOMES[verdict_by]
     return {
-        row["pid"]: (float(row["first_ok"]), row["game_id"])
+        row["pid"]: (float(row[column]), row["game_id"])
         for row in table.to_pylist()
-        if row["split"] == "dev" and row["judged"]
+        if row["split"] == "dev" and row["judged"] and row[column] is not None
     }
 
 

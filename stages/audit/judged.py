@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from queen.lineage.artifact import Artifact, read_json
 from queen.lineage.verdicts import BASES, FILE, Judgement, read_judgement, read_verdicts
 from stages.audit.opened import Opened
-from stages.evaluate import VERDICT
+from stages.evaluate import VERDICT, outcomes
 
 DIGITS = 6
 
@@ -38,18 +38,17 @@ def _difference(opened: Opened, evaluation: Artifact, held: Judgement) -> Iterat
     before = opened.input_of(evaluation, "before")
     if before is None or held.difference is None:
         return
-    mine, theirs = _first_moves(opened, evaluation), _first_moves(opened, before)
+    by = str(evaluation.record.params.get("verdict_by", "free"))
+    mine, theirs = (
+        {pid: value for pid, (value, _) in outcomes(opened.table(one), by).items()}
+        for one in (evaluation, before)
+    )
     shared = sorted(mine.keys() & theirs.keys())
     if not shared:
         return
     found = sum(mine[pid] - theirs[pid] for pid in shared) / len(shared)
     if abs(found - held.difference) > 2 * 10**-DIGITS:
         yield f"difference in FNMR: {held.difference} in its verdict, {found:.6f} from the rows"
-
-
-def _first_moves(opened: Opened, evaluation: Artifact) -> dict[str, float]:
-    rows = opened.table(evaluation).to_pylist()
-    return {r["pid"]: float(r["first_ok"]) for r in rows if r["judged"] and r["split"] == "dev"}
 
 
 def champion_faults(opened: Opened) -> Iterator[str]:
