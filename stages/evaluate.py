@@ -22,7 +22,7 @@ from queen.evaluation.elo import Rating
 from queen.evaluation.intervals import cluster_bootstrap
 from queen.evaluation.substantiation import Answer, LineScore, measure
 from queen.evaluation.verdict import VerdictRules, verdict
-from queen.generation.decode import Sampling
+from queen.generation.requests import Sampling
 from queen.generation.speaker import Asked, Speaker
 from queen.language.explanation import Explanation
 from queen.lineage.artifact import Artifact, Draft, Record, read_json, write_json

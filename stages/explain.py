@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from queen.engines.judge import MoveJudge
 from queen.games.chess.position import Position
-from queen.generation.decode import Completion, Sampling
+from queen.generation.requests import Completion, Sampling
 from queen.generation.speaker import Asked, Legal, Speaker
 from queen.lineage.artifact import Draft
 from queen.search.candidates import Weighed, weigh

@@ -10,7 +10,7 @@ from pathlib import Path
 import orjson
 
 from queen.games.chess.position import Position
-from queen.generation.decode import Sampling
+from queen.generation.requests import Sampling
 from queen.generation.speaker import Legal
 from queen.lineage.artifact import Draft
 from queen.search.tree import Barred, Limits, Node, Tree, grow

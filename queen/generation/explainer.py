@@ -16,7 +16,7 @@ import chess
 from queen.errors import QueenError
 from queen.games.chess.notation import move_text
 from queen.games.chess.position import Position
-from queen.generation.decode import Sampling
+from queen.generation.requests import Sampling
 from queen.generation.speaker import Asked, Speaker
 from queen.language.explanation import (
     Candidate,

@@ -5,18 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
-
-import torch
+from typing import TYPE_CHECKING, Literal
 
 from queen.games.chess.notation import move_text
 from queen.games.chess.position import Position
-from queen.generation.decode import Completion, Generator, Request, Sampling
+from queen.generation.requests import Completion, Request, Sampling
 from queen.language.prompts import explain_prompt
-from queen.language.tokenizer import load_tokenizer
-from queen.networks.expert import Expert
-from queen.networks.lc0.load import load_encoder
-from queen.networks.queen import QueenModel
+
+if TYPE_CHECKING:
+    from queen.generation.decode import Generator
 
 BEST = "best "
 Legal = Literal["none", "first", "moves"]
@@ -89,6 +86,14 @@ class Speaker:
 
 def load_speaker(model: Path, encoder: Path, batch_size: int, cache_mb: int) -> Speaker:
     """A speaker from a model folder and an encoder folder, on the GPU where there is one."""
+    import torch
+
+    from queen.generation.decode import Generator
+    from queen.language.tokenizer import load_tokenizer
+    from queen.networks.expert import Expert
+    from queen.networks.lc0.load import load_encoder
+    from queen.networks.queen import QueenModel
+
     net = QueenModel.from_pretrained(model)
     tokenizer = load_tokenizer(model)
     expert = Expert(load_encoder(encoder), net.config.bridge_states, memory_mb=cache_mb)

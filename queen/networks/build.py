@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel, SmolLM3Config
 
 from queen.networks.bridge import initialise
-from queen.networks.queen import NetworkError, QueenConfig, QueenModel, decoder_layers
+from queen.networks.errors import NetworkError
+from queen.networks.queen import QueenConfig, QueenModel, decoder_layers
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 
 from queen.games.chess.position import Position
+from queen.networks.errors import NetworkError
 from queen.networks.lc0.encoder import Lc0Encoder, real_squares
 from queen.networks.lc0.history import Histories
 from queen.networks.lc0.load import weights_digest
 from queen.networks.lc0.moves import MOVES, policy_over_legal
 from queen.networks.lc0.planes import encode_histories
-from queen.networks.queen import NetworkError
 
 SQUARES = 64
 _HALF_MAX = torch.finfo(torch.float16).max

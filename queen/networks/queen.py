@@ -13,14 +13,10 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 
-from queen.errors import QueenError
 from queen.networks.bridge import SQUARES, Bridge, BridgeShape, Context, Routing, initialise, route
+from queen.networks.errors import NetworkError
 
 PARTS = ("decoder", "bridge", "chess_tokens")
-
-
-class NetworkError(QueenError):
-    """A network whose parts do not fit each other, or a part that does not exist."""
 
 
 class QueenConfig(PretrainedConfig):  # type: ignore[misc]

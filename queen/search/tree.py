@@ -10,7 +10,7 @@ import numpy as np
 
 from queen.engines.judge import MoveJudge, RootVerdict
 from queen.games.chess.position import Position
-from queen.generation.decode import Completion, Sampling
+from queen.generation.requests import Completion, Sampling
 from queen.generation.speaker import Asked, Legal, Speaker
 from queen.language.explanation import Explanation, ExplanationError, parse
 from queen.search.candidates import Weighed, weigh

@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from queen.games.chess.position import Position, PositionError
+from queen.networks.errors import NetworkError
 from queen.networks.expert import Expert
 from queen.networks.lc0 import Lc0Encoder, build, encode_planes, load_net, real_squares
 from queen.networks.lc0.config import Lc0Config
 from queen.networks.lc0.format import NetFormat
 from queen.networks.lc0.resnet import ResNetShape, build_resnet
-from queen.networks.queen import NetworkError
 
 WIDTH, WANTED = 8, (1, 3)
 SIZE = 2 * len(WANTED) * 64 * WIDTH + 4 * 1858

@@ -11,8 +11,9 @@ from transformers import AutoModelForCausalLM, DynamicCache, LlamaForCausalLM
 
 from queen.networks.bridge import Bridge, BridgeShape
 from queen.networks.build import BridgeSettings, Vocabulary, bridge_pretrained
+from queen.networks.errors import NetworkError
 from queen.networks.lc0.load import weights_digest
-from queen.networks.queen import NetworkError, QueenModel, decoder_layers, freeze, parameter_groups
+from queen.networks.queen import QueenModel, decoder_layers, freeze, parameter_groups
 
 FAMILIES = ["smollm3", "llama", "gpt2"]
 
