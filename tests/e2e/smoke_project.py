@@ -51,14 +51,23 @@ class Project:
         return {**kept, **QUIET, "PATH": path, "PYTHONPATH": str(self.root)}
 
 
+MADE = {"dvc.lock", "verdicts.json", "report.html"}  # by a run in this checkout
+CHOSEN = ("params.yaml", "params/rounds.yaml")  # a run's own choices: taken as committed
+
+
 def copy_tree(root: Path) -> None:
     """The working tree's files, those that git ignores left out."""
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT, capture_output=True, text=True, check=True,
     ).stdout  # fmt: skip
-    for name in filter(None, listed.split("\0")):
+    for name in sorted(set(filter(None, listed.split("\0"))) - MADE):
         source, target = ROOT / name, root / name
         if source.is_file():
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(source, target)
+    for name in CHOSEN:
+        committed = subprocess.run(
+            ["git", "show", f"HEAD:{name}"], cwd=ROOT, capture_output=True, check=True
+        ).stdout
+        (root / name).write_bytes(committed)
