@@ -37,6 +37,7 @@ from stages.training import (
 )
 
 QUESTIONS_FILE = "rows.parquet"
+LEAD = "lead"
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,8 @@ class Params:
     Attributes:
         decoder, bridge: what is built.
         steps: optimizer steps of each curriculum stage.
+        lead: question types of the first stage that a phase of their own begins with, for
+            `lead_steps` steps: those that others are answered from (ours).
         replay: share of a stage's examples taken from the stages before it.
         max_length: longest conversation in tokens.
         heldout_batch: questions of one forward pass when held-out accuracy is measured.
@@ -55,6 +58,8 @@ class Params:
     decoder: DecoderSettings
     bridge: BridgeSettings
     steps: dict[str, int]
+    lead: tuple[str, ...] = ()
+    lead_steps: int = 0
     replay: float = 0.2
     max_length: int = 256
     heldout_batch: int = 128
@@ -72,9 +77,9 @@ def work(job: Job[Params], shard: Shard, out: Path) -> None:
     expert = load_expert(job.inputs["encoder"], job.params.bridge.states, job.machine)
     model = _new_model(job, tokenizer, expert)
     phases = []
-    for number, stage in enumerate(stages()):
-        mixture = _mixture(job, tokenizer, number)
-        result = _teach(job, model, expert, stage, mixture)
+    for stage, steps in _phases(job.params).items():
+        mixture = _mixture(job, tokenizer, stage)
+        result = _teach(job, model, expert, stage, steps, mixture)
         phases.append(told_of(stage, result, mixture))
         release_memory()
     asked = _ask(job, model, tokenizer, expert)
@@ -98,10 +103,21 @@ def _new_model(job: Job[Params], tokenizer: Any, expert: Expert) -> QueenModel:
     return build_queen(job.params.decoder, job.params.bridge, tokenizer, info, job.seed)
 
 
-def _mixture(job: Job[Params], tokenizer: Any, number: int) -> list[Part]:
+def _phases(params: Params) -> dict[str, int]:
+    """Steps of each phase in order; those without steps are left out."""
+    steps = {LEAD: params.lead_steps if params.lead else 0}
+    steps.update((stage, params.steps[stage]) for stage in stages())
+    return {phase: count for phase, count in steps.items() if count}
+
+
+def _mixture(job: Job[Params], tokenizer: Any, phase: str) -> list[Part]:
     """A stage's questions, and a low share of those of the stages before it."""
     names = stages()
     file = job.inputs["questions"].file(QUESTIONS_FILE)
+    if phase == LEAD:
+        asked = conversations(file, "train", names[:1], job.params.lead)
+        return parts(tokenizer, job.params.max_length, {LEAD: (question_examples(asked), 1.0)})
+    number = names.index(phase)
     here = question_examples(conversations(file, "train", names[number : number + 1]))
     before = question_examples(conversations(file, "train", names[:number]))
     replay = job.params.replay
@@ -113,14 +129,19 @@ def _mixture(job: Job[Params], tokenizer: Any, number: int) -> list[Part]:
 
 
 def _teach(
-    job: Job[Params], model: QueenModel, expert: Expert, stage: str, mixture: Sequence[Part]
+    job: Job[Params],
+    model: QueenModel,
+    expert: Expert,
+    stage: str,
+    steps: int,
+    mixture: Sequence[Part],
 ) -> TrainResult:
     seed = phase_seed(job.seed, stage)
     return fine_tune(
         model,
         expert,
         mixture,
-        job.params.train.settings(job.params.steps[stage], seed, job.machine.threads),
+        job.params.train.settings(steps, seed, job.machine.threads),
         work=job.scratch() / stage,
         table_mb=job.machine.cache_mb,
         sink=lambda step, figures: job.sink(step, {f"{stage}/{k}": v for k, v in figures.items()}),

@@ -211,13 +211,15 @@ def _question_row(question: Question, piece: _Piece, row: Mapping[str, Any]) -> 
     }
 
 
-def conversations(file: Path, split: str, stages: Sequence[str]) -> list[list[dict[str, Any]]]:
-    """The questions about each position, in order, for some curriculum stages."""
+def conversations(
+    file: Path, split: str, stages: Sequence[str], types: Sequence[str] = ()
+) -> list[list[dict[str, Any]]]:
+    """The questions about each position, in order, for some curriculum stages (and types)."""
     table = pq.read_table(file)
     table = table.filter(pc.equal(table["split"], split))
     grouped: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in table.to_pylist():
-        if row["stage"] in stages:
+        if row["stage"] in stages and (not types or row["type"] in types):
             grouped.setdefault((row["stage"], row["pid"]), []).append(row)
     return list(grouped.values())
 

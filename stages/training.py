@@ -67,10 +67,10 @@ def question_examples(conversations: Iterable[Sequence[Mapping[str, Any]]]) -> l
         position = position_of(rows[0])
         turns = tuple(
             Turn(
-                question_prompt(position, row["prompt"]),
+                question_prompt(position, row["prompt"], first=not place),
                 question_answer(row["prompt"], row["answer"]),
             )
-            for row in rows
+            for place, row in enumerate(rows)
         )
         examples.append(Example(position, turns, source=rows[0]["pid"]))
     return examples

@@ -19,8 +19,12 @@ def answer(text: str) -> str:
     return f"{text}{END}"
 
 
-def question_prompt(position: Position, question: str, *, fen_text: bool = False) -> str:
-    """A question about a position. The side to move is said: the encoder's board is turned."""
+def question_prompt(
+    position: Position, question: str, *, fen_text: bool = False, first: bool = True
+) -> str:
+    """A question about a position. The first says who is to move: the encoder turns boards."""
+    if not first:
+        return user_turn(question)
     return user_turn(f"{_setting(position, fen_text)} {question}")
 
 

@@ -14,6 +14,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers.modeling_layers import GradientCheckpointingLayer
 
+from queen.networks.errors import NetworkError
+
 SQUARES = 64
 
 
@@ -37,6 +39,10 @@ class BridgeShape:
         tied_keys: tie keys to the square tokens' embeddings and give values a learned position.
         state_mlp: inner width of a residual MLP on the states; 0 for none.
         gate_init: what both gates start at, before the tanh.
+        tied_values: tie values to the square tokens' embeddings as well, in place of a learned
+            position: what is read of a square then says which square it is in the words of the
+            output, the same for all 64.
+        side_to_move: add a learned vector to the states, with the sign of the side to move.
     """
 
     hidden: int
@@ -47,6 +53,8 @@ class BridgeShape:
     tied_keys: bool
     state_mlp: int
     gate_init: float = 0.0
+    tied_values: bool = False
+    side_to_move: bool = False
 
 
 class Routing(NamedTuple):
@@ -91,22 +99,41 @@ class StateReader(nn.Module):
 
     def __init__(self, shape: BridgeShape) -> None:
         super().__init__()
+        self.width = shape.state
         self.norm = nn.LayerNorm(shape.state, bias=False)
+        self.side = nn.Parameter(torch.empty(shape.state)) if shape.side_to_move else None
         self.mlp = _state_mlp(shape) if shape.state_mlp else None
         self.keys = nn.Linear(shape.state, shape.width, bias=False)
         self.values = nn.Linear(shape.state, shape.width, bias=False)
-        self.square_values = nn.Embedding(SQUARES, shape.width) if shape.tied_keys else None
+        learned = shape.tied_keys and not shape.tied_values
+        self.square_values = nn.Embedding(SQUARES, shape.width) if learned else None
 
-    def forward(self, states: Tensor, square_keys: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Keys and values [N, 64, width] of states [N, 64, C]."""
-        read = self.norm(states)
+    def forward(
+        self, states: Tensor, square_keys: Tensor | None, square_values: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Keys and values [N, 64, width] of states [N, 64, C + 1], the side to move last."""
+        read = self.norm(states[..., : self.width])
+        if self.side is not None:
+            read = read + self._side_of(states) * self.side
         if self.mlp is not None:
             read = read + self.mlp(read)
         keys, values = self.keys(read), self.values(read)
-        if square_keys is not None and self.square_values is not None:
-            squares = torch.arange(SQUARES, device=keys.device)
-            keys, values = keys + square_keys, values + self.square_values(squares)
+        if square_keys is not None:
+            keys = keys + square_keys
+        if self.square_values is not None:
+            square_values = self.square_values(torch.arange(SQUARES, device=keys.device))
+        if square_values is not None:
+            values = values + square_values
         return keys, values
+
+    def _side_of(self, states: Tensor) -> Tensor:
+        if states.shape[-1] != self.width + 1:
+            raise NetworkError(
+                f"states of {states.shape[-1]} channels say not who is to move",
+                where="Bridge.read",
+                remedy=f"give {self.width + 1}, as Expert.states does, or set side_to_move=false",
+            )
+        return states[..., self.width :]
 
 
 class Bridge(GradientCheckpointingLayer):  # type: ignore[misc]
@@ -123,6 +150,9 @@ class Bridge(GradientCheckpointingLayer):  # type: ignore[misc]
         self.square_query = (
             nn.Linear(shape.hidden, shape.width, bias=False) if shape.tied_keys else None
         )
+        self.square_value = (
+            nn.Linear(shape.hidden, shape.width, bias=False) if shape.tied_values else None
+        )
         self.reader = StateReader(shape)
         self.out = nn.Linear(shape.width, shape.hidden, bias=False)
         self.ffn_norm = nn.RMSNorm(shape.hidden, eps=1e-6)
@@ -135,11 +165,12 @@ class Bridge(GradientCheckpointingLayer):  # type: ignore[misc]
         """Keys and values of N positions, computed once however many tokens read them.
 
         Args:
-            states: [N, 64, C] in the order a1..h8.
+            states: [N, 64, C + 1] in the order a1..h8, as `Expert.states` gives them.
             squares: [64, hidden] embeddings of the square tokens.
         """
-        tied = None if self.square_query is None else self.square_query(self.norm(squares))
-        keys, values = self.reader(states, tied)
+        normed = self.norm(squares)
+        tied = [None if each is None else each(normed) for each in self._ties()]
+        keys, values = self.reader(states, *tied)
         return Context(self._split(keys), self._split(values))
 
     def forward(self, hidden: Tensor, context: Context, routing: Routing | None = None) -> Tensor:
@@ -152,6 +183,9 @@ class Bridge(GradientCheckpointingLayer):  # type: ignore[misc]
         change = self.down(F.gelu(self.up(self.ffn_norm(hidden))))
         changed: Tensor = hidden + torch.tanh(self.ffn_gate).to(hidden.dtype) * change
         return changed
+
+    def _ties(self) -> tuple[nn.Module | None, nn.Module | None]:
+        return self.square_query, self.square_value
 
     def _attend(self, query: Tensor, context: Context, routing: Routing | None) -> Tensor:
         flat = query.flatten(0, 1)
@@ -193,6 +227,8 @@ def initialise(bridge: Bridge, generator: torch.Generator | None = None) -> None
             _normal(module.weight, 0.1, generator)
         elif isinstance(module, nn.LayerNorm | nn.RMSNorm):
             nn.init.ones_(module.weight)
+    if bridge.reader.side is not None:
+        _normal(bridge.reader.side, 0.5, generator)
     if bridge.square_query is not None:
         bridge.square_query.weight.copy_(bridge.query.weight)
     bridge.attention_gate.fill_(bridge.gate_init)

@@ -27,6 +27,7 @@ class DecoderSettings:
         width, layers, heads, kv_heads, ffn: its shape.
         max_length: longest sequence in tokens.
         rope_theta: base of the rotary positions.
+        embedding_std: spread of the token embeddings at the start.
     """
 
     width: int = 128
@@ -36,6 +37,7 @@ class DecoderSettings:
     ffn: int = 320
     max_length: int = 1024
     rope_theta: float = 10_000.0
+    embedding_std: float = 0.02
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ class BridgeSettings:
         width: inner attention width; 0 for the decoder's.
         heads: attention heads.
         ffn_factor: feed-forward width over the decoder's.
-        tied_keys, state_mlp, gate_init: see `BridgeShape`.
+        tied_keys, state_mlp, gate_init, tied_values, side_to_move: see `BridgeShape`.
     """
 
     states: Sequence[int] = (1, 2, 4, 6)
@@ -59,6 +61,8 @@ class BridgeSettings:
     tied_keys: bool = True
     state_mlp: int = 256
     gate_init: float = 0.0
+    tied_values: bool = False
+    side_to_move: bool = False
 
 
 @dataclass(frozen=True)
@@ -110,12 +114,12 @@ def build_queen(
     """A QUEEN with a new decoder; equal arguments give equal weights, bit for bit.
 
     Matrices start at 1/sqrt(fan-in), the two that write to the residual stream smaller by
-    sqrt(2 * layers), embeddings at 0.02.
+    sqrt(2 * layers), embeddings at `embedding_std`.
     """
     vocabulary = Vocabulary.of(tokenizer)
     model = _assemble(_smollm3(decoder, vocabulary), bridge, vocabulary, encoder)
     generator = torch.Generator().manual_seed(seed)
-    _initialise_decoder(model.decoder, generator)
+    _initialise_decoder(model.decoder, decoder.embedding_std, generator)
     _initialise_bridges(model, generator)
     return model
 
@@ -177,6 +181,8 @@ def _assemble(
         tied_keys=bridge.tied_keys,
         state_mlp=bridge.state_mlp,
         gate_init=bridge.gate_init,
+        tied_values=bridge.tied_values,
+        side_to_move=bridge.side_to_move,
         encoder_name=encoder.name,
         encoder_digest=encoder.digest,
         encoder_states=encoder.states,
@@ -198,9 +204,12 @@ def _plain(decoder: Any) -> dict[str, Any]:
 
 
 @torch.no_grad()
-def _initialise_decoder(decoder: PreTrainedModel, generator: torch.Generator) -> None:
+def _initialise_decoder(
+    decoder: PreTrainedModel, embedding_std: float, generator: torch.Generator
+) -> None:
     residual = (2 * len(decoder_layers(decoder))) ** -0.5
-    nn.init.normal_(decoder.get_input_embeddings().weight, std=0.02, generator=generator)
+    embedding = decoder.get_input_embeddings().weight
+    nn.init.normal_(embedding, std=embedding_std, generator=generator)
     for layer in decoder_layers(decoder):
         for name, module in layer.named_modules():
             if not isinstance(module, nn.Linear):

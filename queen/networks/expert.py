@@ -38,6 +38,7 @@ class Expert:
 
     Attributes:
         digest: of the encoder's weights.
+        width: of a state: the encoder's and one more.
         calls: positions that went through the encoder so far.
     """
 
@@ -51,15 +52,19 @@ class Expert:
                 f"states {list(self.wanted)} of an encoder that has {encoder.n_states}",
                 remedy=f"name states from 0 to {encoder.n_states - 1}",
             )
+        self.width = encoder.width + 1
         self.device = next(encoder.parameters()).device
         self.digest = weights_digest(encoder)
         self.calls = 0
         self._histories = Histories()
-        size = 2 * (len(self.wanted) * SQUARES * encoder.width) + 4 * len(MOVES)
+        size = 2 * (len(self.wanted) * SQUARES * self.width) + 4 * len(MOVES)
         self._memory = _Memory(memory_mb * 2**20 // size)
 
     def states(self, positions: Sequence[Position]) -> list[Tensor]:
-        """[B, 64, C] float32 for each wanted state, squares in the order a1..h8.
+        """[B, 64, C + 1] float32 for each wanted state, squares in the order a1..h8.
+
+        The last channel is 1 where White is to move and -1 where Black is: an encoder that turns
+        the board says which pieces are the mover's, and not what colour they have.
 
         Raises PositionError on an illegal position.
         """
@@ -77,7 +82,7 @@ class Expert:
     def _ask(self, positions: Sequence[Position]) -> tuple[Tensor, Tensor]:
         """States [B, wanted, 64, C] in float16 and policy logits [B, 1858]."""
         states = torch.empty(
-            len(positions), len(self.wanted), SQUARES, self.encoder.width,
+            len(positions), len(self.wanted), SQUARES, self.width,
             dtype=torch.float16, device=self.device,
         )  # fmt: skip
         logits = torch.empty(len(positions), len(MOVES), device=self.device)
@@ -104,7 +109,9 @@ class Expert:
         wanted = torch.stack([output.states[index] for index in self.wanted], 1)
         real = real_squares(wanted.flatten(0, 1), black.repeat_interleave(len(self.wanted)))
         self.calls += len(positions)
-        halves = real.view_as(wanted).clamp(-_HALF_MAX, _HALF_MAX).half()
+        halves = wanted.new_empty(*wanted.shape[:3], self.width, dtype=torch.float16)
+        halves[..., :-1] = real.view_as(wanted).clamp(-_HALF_MAX, _HALF_MAX)
+        halves[..., -1] = (1 - 2 * black.to(halves)).view(-1, 1, 1)
         return halves, output.policy.float()
 
 

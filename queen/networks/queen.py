@@ -46,6 +46,8 @@ class QueenConfig(PretrainedConfig):  # type: ignore[misc]
     tied_keys: bool = True
     state_mlp: int = 256
     gate_init: float = 0.0
+    tied_values: bool = False
+    side_to_move: bool = False
     encoder_name: str = ""
     encoder_digest: str = ""
     encoder_states: int = 0
@@ -70,6 +72,8 @@ class QueenConfig(PretrainedConfig):  # type: ignore[misc]
             tied_keys=self.tied_keys,
             state_mlp=self.state_mlp,
             gate_init=self.gate_init,
+            tied_values=self.tied_values,
+            side_to_move=self.side_to_move,
         )
 
 
@@ -141,7 +145,7 @@ class QueenModel(PreTrainedModel):  # type: ignore[misc]
 
         Args:
             input_ids: [B, T].
-            states: one [N, 64, C] for each bridge, squares in the order a1..h8. None, and no
+            states: one [N, 64, C + 1] for each bridge, as `Expert.states` gives them. None, and no
                 context: the decoder alone.
             context: what `context(states)` gave, in place of states.
             rows: [B, T] the position (0..N-1) that each token reads, -1 for none; by default row b

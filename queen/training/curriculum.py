@@ -12,9 +12,9 @@ from queen.language.questions.bank import Question
 from queen.training.examples import Example, Turn
 
 
-def question_turn(question: Question, *, fen_text: bool = False) -> Turn:
-    """A question as the model is asked it, with its answer."""
-    prompt = question_prompt(question.position, question.prompt, fen_text=fen_text)
+def question_turn(question: Question, *, fen_text: bool = False, first: bool = True) -> Turn:
+    """A question as the model is asked it, `first` or later in a conversation, with its answer."""
+    prompt = question_prompt(question.position, question.prompt, fen_text=fen_text, first=first)
     return Turn(prompt, question_answer(question.prompt, question.answer))
 
 
@@ -30,10 +30,14 @@ def question_examples(
     examples = []
     groups = groupby(questions, key=lambda question: question.position)
     for number, (position, about) in enumerate(groups):
-        asked = [question_turn(question, fen_text=fen_text) for question in about]
+        asked = list(about)
         random.Random(f"{seed} {number}").shuffle(asked)
         for start in range(0, len(asked), turns):
-            examples.append(Example(position, tuple(asked[start : start + turns])))
+            spoken = [
+                question_turn(question, fen_text=fen_text, first=not place)
+                for place, question in enumerate(asked[start : start + turns])
+            ]
+            examples.append(Example(position, tuple(spoken)))
     return examples
 
 

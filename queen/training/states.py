@@ -50,14 +50,14 @@ class PositionStates:
         self.positions = positions
         described = repr((self.expert.digest, self.expert.wanted))
         self.fingerprint = hashlib.sha256(described.encode()).hexdigest()
-        size = len(positions) * len(expert.wanted) * 64 * expert.encoder.width * 2
+        size = len(positions) * len(expert.wanted) * 64 * expert.width * 2
         self.tabled = visits > len(positions) and size <= table_mb * MIB
         self.block = block
 
     @cached_property
     def table(self) -> list[Tensor]:
-        """[positions, 64, C] float16 for each state; filled when first asked for."""
-        width, count = self.expert.encoder.width, len(self.positions)
+        """[positions, 64, C + 1] float16 for each state; filled when first asked for."""
+        width, count = self.expert.width, len(self.positions)
         tables = [torch.empty(count, 64, width, dtype=torch.float16) for _ in self.expert.wanted]
         for start in range(0, count, self.block):
             part = self.expert.states(self.positions[start : start + self.block])
@@ -66,7 +66,7 @@ class PositionStates:
         return tables
 
     def of(self, indices: NDArray[np.int64], device: torch.device) -> list[Tensor]:
-        """[B, 64, C] float32 for each state the expert gives, of the positions of these indices."""
+        """[B, 64, C + 1] float32 for each state the expert gives of the positions at indices."""
         if self.tabled:
             rows = torch.from_numpy(indices)
             return [table.index_select(0, rows).float().to(device) for table in self.table]

@@ -2,12 +2,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
 from queen.networks.bridge import Bridge, BridgeShape, initialise, route
+from queen.networks.errors import NetworkError
 
 SHAPE = BridgeShape(hidden=32, state=16, width=24, heads=3, ffn=64, tied_keys=True, state_mlp=20)
 
@@ -119,3 +121,32 @@ def test_packed_tokens_read_as_if_each_stood_alone(rows: list[list[int]]) -> Non
                     own = type(context)(*(part[position : position + 1] for part in context))
                     alone = block(one, own)
                 assert torch.allclose(packed[b, t], alone[0, 0], atol=1e-5)
+
+
+def test_tied_values_say_a_square_by_its_token() -> None:
+    _, states, squares = inputs(2, 1, 1)
+    block = bridge(tied_values=True)
+    with torch.no_grad():
+        block.reader.values.weight.zero_()
+    values = block.read(states, squares).values.transpose(1, 2).flatten(2)
+    assert block.square_value is not None
+    said = block.square_value(block.norm(squares))
+    assert torch.allclose(values, said.expand_as(values))
+    changed = block.read(states, squares.flip(0)).values.transpose(1, 2).flatten(2)
+    assert torch.allclose(changed, values.flip(1))
+
+
+def test_the_side_to_move_is_a_vector_with_its_sign() -> None:
+    _, states, squares = inputs(2, 1, 1)
+    block = bridge(side_to_move=True, state_mlp=0)
+    side = torch.ones(2, 64, 1)
+    white = block.read(torch.cat([states, side], -1), squares).values
+    black = block.read(torch.cat([states, -side], -1), squares).values
+    assert block.reader.side is not None
+    moved = block.reader.values(2 * block.reader.side).view(3, 1, 8).expand(3, 64, 8)
+    assert torch.allclose(white - black, moved.expand_as(white), atol=1e-5)
+    with pytest.raises(NetworkError, match="who is to move"):
+        block.read(states, squares)
+    without = bridge(state_mlp=0)
+    assert torch.equal(without.read(torch.cat([states, side], -1), squares).keys,
+                       without.read(states, squares).keys)  # fmt: skip

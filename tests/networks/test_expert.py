@@ -19,7 +19,7 @@ from queen.networks.lc0.format import NetFormat
 from queen.networks.lc0.resnet import ResNetShape, build_resnet
 
 WIDTH, WANTED = 8, (1, 3)
-SIZE = 2 * len(WANTED) * 64 * WIDTH + 4 * 1858
+SIZE = 2 * len(WANTED) * 64 * (WIDTH + 1) + 4 * 1858
 GAME = Position(chess.STARTING_FEN, ("e2e4", "c7c5", "g1f3", "d7d6", "d2d4"))
 POSITIONS = [Position(GAME.start, GAME.moves[:ply]) for ply in range(6)]
 
@@ -58,7 +58,8 @@ def test_states_are_the_encoders_on_real_squares_in_half_precision() -> None:
     black = torch.tensor([position.fen.split()[1] == "b" for position in POSITIONS])
     for got, index in zip(given_states, WANTED, strict=True):
         assert got.dtype == torch.float32
-        assert torch.equal(got, real_squares(output.states[index], black).half().float())
+        assert torch.equal(got[..., :-1], real_squares(output.states[index], black).half().float())
+        assert torch.equal(got[..., -1], (1.0 - 2.0 * black).view(-1, 1).expand(-1, 64))
 
 
 def test_a_piece_is_seen_on_its_own_square_whoever_moves() -> None:
@@ -132,7 +133,7 @@ def test_states_can_be_trained_on_after_inference() -> None:
     asked = expert()
     with torch.inference_mode():
         asked.states(POSITIONS[:3])
-    weight = torch.ones(WIDTH, requires_grad=True)
+    weight = torch.ones(WIDTH + 1, requires_grad=True)
     (asked.states(POSITIONS)[0] @ weight).sum().backward()
     assert weight.grad is not None
     assert torch.isfinite(weight.grad).all()
@@ -163,6 +164,6 @@ def test_a_real_networks_states_and_policy() -> None:
         pytest.skip("needs QUEEN_TEST_DATA with nets/maia-1900")
     asked = Expert(build(load_net(nets[0])), (1, 2, 4, 6), memory_mb=8)
     states, (policy,) = asked.states([POSITIONS[0]]), asked.policy([POSITIONS[0]])
-    assert [tuple(state.shape) for state in states] == [(1, 64, 64)] * 4
+    assert [tuple(state.shape) for state in states] == [(1, 64, 65)] * 4
     assert max(policy, key=policy.__getitem__) in {"e2e4", "d2d4", "c2c4", "g1f3"}
     assert np.isfinite(torch.stack(states).numpy()).all()
