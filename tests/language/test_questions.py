@@ -69,7 +69,8 @@ def where(box, man):
 
 
 def count(box, man):
-    return str(sum(1 for piece in box.men.values() if piece == tokens(man)[0]))
+    found = box.squares_of(tokens(man)[0])
+    return f"{squares(found)} : {len(found)}"
 
 
 def king(box, side):
@@ -80,7 +81,9 @@ def material(box):
     men = [s for s in box.men if box.men[s] not in "Kk"]
     white = sum(box.worth(s) for s in men if side_of(box.men[s]) == "w")
     lead = 2 * white - sum(box.worth(s) for s in men)
-    return "even" if lead == 0 else f"White {lead}" if lead > 0 else f"Black {-lead}"
+    said = "even" if lead == 0 else f"White {lead}" if lead > 0 else f"Black {-lead}"
+    counts = "".join(f"<{k}>{list(box.men.values()).count(k)}" for k in "PNBRQpnbrq")
+    return f"{counts} : {said}"
 
 
 def castling(box, side):
@@ -95,13 +98,15 @@ def to_move(box):
 
 def doubled(box, side):
     ours, _ = pawn_squares(box, side)
-    return squares([s for s in ours if any(t != s and t % 8 == s % 8 for t in ours)])
+    found = [s for s in ours if any(t != s and t % 8 == s % 8 for t in ours)]
+    return f"{squares(ours)} : {squares(found)}"
 
 
 def isolated(box, side):
     ours, _ = pawn_squares(box, side)
     files = {s % 8 for s in ours}
-    return squares([s for s in ours if not {s % 8 - 1, s % 8 + 1} & files])
+    found = [s for s in ours if not {s % 8 - 1, s % 8 + 1} & files]
+    return f"{squares(ours)} : {squares(found)}"
 
 
 def passed(box, side):
@@ -111,7 +116,7 @@ def passed(box, side):
     def free(s):
         return not any(abs(t % 8 - s % 8) < 2 and (t // 8 - s // 8) * up > 0 for t in theirs)
 
-    return squares([s for s in ours if free(s)])
+    return f"{squares(ours)} {squares(theirs)} : {squares([s for s in ours if free(s)])}"
 
 
 def open_files(box):

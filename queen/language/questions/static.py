@@ -13,7 +13,9 @@ from queen.language.questions.topics import (
     AnyTopic,
     Topic,
     any_side,
+    concluded,
     nothing,
+    reasoned,
     side_name,
     side_topic,
     squares_text,
@@ -49,7 +51,7 @@ def _where(board: chess.Board, man: chess.Piece) -> str:
 
 
 def _count(board: chess.Board, man: chess.Piece) -> str:
-    return str(len(board.pieces(man.piece_type, man.color)))
+    return reasoned(_where(board, man), str(len(board.pieces(man.piece_type, man.color))))
 
 
 def _king(board: chess.Board, color: bool) -> str:
@@ -58,7 +60,17 @@ def _king(board: chess.Board, color: bool) -> str:
 
 def _material(board: chess.Board, _: tuple[()]) -> str:
     lead = facts.material(board)
-    return f"{side_name(lead > 0)} {abs(lead)}" if lead else "even"
+    counts = (len(board.pieces(man.piece_type, man.color)) for man in _MEN)
+    men = "".join(f"{piece_token(man)}{n}" for man, n in zip(_MEN, counts, strict=True))
+    return reasoned(men, f"{side_name(lead > 0)} {abs(lead)}" if lead else "even")
+
+
+def _pawns(board: chess.Board, color: bool) -> str:
+    return squares_text(board.pieces(chess.PAWN, color))
+
+
+def _all_pawns(board: chess.Board, color: bool) -> str:
+    return f"{_pawns(board, color)} {_pawns(board, not color)}"
 
 
 def _castling(board: chess.Board, color: bool) -> str:
@@ -89,7 +101,6 @@ STATIC: tuple[AnyTopic, ...] = (
         _man,
         lambda man: f"count {piece_token(man)} ?",
         _count,
-        lambda answer: NONE if answer == "0" else "some",
     ),
     Topic("king_square", any_side, lambda c: f"king {side_name(c)} ?", _king, lambda _: "all"),
     Topic(
@@ -97,12 +108,12 @@ STATIC: tuple[AnyTopic, ...] = (
         nothing,
         lambda _: "material ?",
         _material,
-        lambda answer: "even" if answer == "even" else "uneven",
+        lambda answer: "even" if concluded(answer) == "even" else "uneven",
     ),
     Topic("castling", any_side, lambda c: f"castling {side_name(c)} ?", _castling),
     Topic("side_to_move", nothing, lambda _: "to move ?", _to_move, lambda answer: answer),
-    side_topic("doubled_pawns", "doubled", facts.doubled_pawns),
-    side_topic("isolated_pawns", "isolated", facts.isolated_pawns),
-    side_topic("passed_pawns", "passed", facts.passed_pawns),
+    side_topic("doubled_pawns", "doubled", facts.doubled_pawns, evidence=_pawns),
+    side_topic("isolated_pawns", "isolated", facts.isolated_pawns, evidence=_pawns),
+    side_topic("passed_pawns", "passed", facts.passed_pawns, evidence=_all_pawns),
     Topic("open_files", nothing, lambda _: "open files ?", _open_files),
 )

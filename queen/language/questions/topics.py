@@ -21,7 +21,20 @@ NONE = "none"
 
 def some_or_none(answer: str) -> str:
     """The usual subsets: is there anything to name?"""
-    return NONE if answer == NONE else "some"
+    return NONE if concluded(answer) in (NONE, "0") else "some"
+
+
+def reasoned(evidence: str, conclusion: str) -> str:
+    """What was looked at, then what follows: `<a2><c2> : <a2><c2>`.
+
+    A small decoder lists squares long before it counts them or compares them unseen (ours).
+    """
+    return f"{evidence} : {conclusion}"
+
+
+def concluded(answer: str) -> str:
+    """An answer without the evidence before it."""
+    return answer.rpartition(" : ")[2]
 
 
 @dataclass(frozen=True)
@@ -83,20 +96,26 @@ def side_topic(
     facts: Callable[[chess.Board, chess.Color], Sequence[Any]],
     square: Callable[[Any], chess.Square] = int,
     rare: Callable[[chess.Board], bool] | None = None,
+    evidence: Callable[[chess.Board, chess.Color], str] | None = None,
 ) -> Topic[bool]:
     """A topic about one side's squares: `hanging White ?`.
 
     Where one side has such facts and the other none, it is asked about three times in four.
+    With `evidence` the answer begins with it (see `reasoned`).
     """
 
     def choose(board: chess.Board, rng: random.Random) -> chess.Color:
         having = [color for color in chess.COLORS if facts(board, color)]
         return rng.choice(having if having and rng.random() < 0.5 else chess.COLORS)
 
+    def answer(board: chess.Board, color: chess.Color) -> str:
+        found = squares_text(square(fact) for fact in facts(board, color))
+        return reasoned(evidence(board, color), found) if evidence else found
+
     return Topic(
         name,
         choose=choose,
         words=lambda color: f"{word} {side_name(color)} ?",
-        answer=lambda board, color: squares_text(square(fact) for fact in facts(board, color)),
+        answer=answer,
         rare=rare,
     )
