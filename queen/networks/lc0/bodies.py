@@ -9,17 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from queen.networks.lc0.attention_body import AttentionShape, build_attention, read_attention
 from queen.networks.lc0.config import Lc0Config, Shape
 from queen.networks.lc0.encoder import Lc0Encoder
 from queen.networks.lc0.errors import UnsupportedNet
 from queen.networks.lc0.format import (
-    ACTIVATIONS,
+    ATTENTION_BODY,
     CLASSICAL_HEADS,
-    MOVES_LEFT,
+    MULTIHEAD,
     NETWORKS,
-    POLICIES,
     SE_HEADS,
-    VALUES,
     NetFormat,
 )
 from queen.networks.lc0.layers import State
@@ -43,7 +42,13 @@ class Body:
 
 
 _RESNET = Body(ResNetShape, read_resnet, build_resnet)
-BODIES: Mapping[int, Body] = {CLASSICAL_HEADS: _RESNET, SE_HEADS: _RESNET}
+_ATTENTION = Body(AttentionShape.of, read_attention, build_attention)
+BODIES: Mapping[int, Body] = {
+    CLASSICAL_HEADS: _RESNET,
+    SE_HEADS: _RESNET,
+    ATTENTION_BODY: _ATTENTION,
+    MULTIHEAD: _ATTENTION,
+}
 
 
 def body_for(form: NetFormat, where: str) -> Body:
@@ -56,13 +61,7 @@ def body_for(form: NetFormat, where: str) -> Body:
             where=where,
             remedy=f"use a network of one of: {', '.join(NETWORKS[n] for n in sorted(BODIES))}",
         )
-    tables = {
-        "policy": POLICIES,
-        "value": VALUES,
-        "moves_left": MOVES_LEFT,
-        "default_activation": ACTIVATIONS,
-    }
-    for name, table in tables.items():
+    for name, table in form.tables():
         number = getattr(form, name)
         if number not in table:
             known = ", ".join(f"{word} ({n})" for n, word in table.items())

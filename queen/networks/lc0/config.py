@@ -10,7 +10,7 @@ from queen.networks.lc0.format import NetFormat
 
 
 class Shape(Protocol):
-    """The sizes of an architecture: a frozen dataclass of integers and tuples of them."""
+    """The sizes of an architecture: a frozen dataclass that `asdict` makes fit for JSON."""
 
     @property
     def width(self) -> int:

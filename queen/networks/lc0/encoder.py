@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from queen.networks.lc0.config import Lc0Config
+from queen.networks.lc0.multihead import NamedHeads, no_such_head
 from queen.networks.lc0.planes import Planes
 
 
@@ -18,9 +19,10 @@ class Lc0Output:
     """What an Lc0 network says of B positions, all from the side to move's view.
 
     Attributes:
-        states: e_0 ... e_N, each [B, 64, C], one token a square in a1..h8 order of the mover's
-            view (see `real_squares`).
-        policy: [B, 1858] raw logits, in the order of `moves.MOVES`.
+        states: e_0 ... e_N, each [B, 64, C], one token a square in a1..h8 order of the planes,
+            which is the mover's view (see `real_squares`, and `planes.token_order`).
+        policy: [B, 1858] raw logits, in the order of `moves.MOVES` (for canonical input formats
+            on the turned board: see `moves.policy_over_legal`).
         wdl: [B, 3] probabilities of win, draw and loss, or None.
         value: [B, 1] in [-1, 1], of networks with a scalar value, or None.
         moves_left: [B, 1] estimated plies to the end, or None.
@@ -47,7 +49,8 @@ class Lc0Encoder(nn.Module):
     Args:
         config: what it was built from.
         body: planes [B, 112, 8, 8] to the list of states.
-        policy, value, moves_left: heads on the last state; value gives 3 or 1 raw outputs.
+        policy, value, moves_left: heads on the last state; value gives 3 or 1 raw outputs. Where
+            a network has several of a kind they are `NamedHeads`.
     """
 
     def __init__(
@@ -83,19 +86,45 @@ class Lc0Encoder(nn.Module):
         found: list[Tensor] = self.body(torch.as_tensor(planes).to(weight.device, weight.dtype))
         return found
 
-    def forward(self, planes: Tensor | Planes) -> Lc0Output:
-        """Planes [B, 112, 8, 8], a tensor or an array of `encode_planes`."""
+    @property
+    def policy_heads(self) -> tuple[str, ...]:
+        """Names of the policy heads, the usual one first; empty where there is one without."""
+        return self.policy.names if isinstance(self.policy, NamedHeads) else ()
+
+    @property
+    def value_heads(self) -> tuple[str, ...]:
+        """The same of the value heads."""
+        return self.value.names if isinstance(self.value, NamedHeads) else ()
+
+    def forward(
+        self, planes: Tensor | Planes, policy_head: str = "", value_head: str = ""
+    ) -> Lc0Output:
+        """What the network says.
+
+        Args:
+            planes: [B, 112, 8, 8], a tensor or an array of `encode_planes`.
+            policy_head, value_head: of a network that has several; the usual one by default.
+
+        Raises NetError on a head that the network does not have.
+        """
         states = self.states(planes)
         last = states[-1]
-        raw = self.value(last)
+        raw = _answer(self.value, last, value_head)
         has_wdl = raw.shape[-1] == 3
         return Lc0Output(
             states=states,
-            policy=self.policy(last),
+            policy=_answer(self.policy, last, policy_head),
             wdl=raw.softmax(-1) if has_wdl else None,
             value=None if has_wdl else raw.tanh(),
             moves_left=None if self.moves_left is None else self.moves_left(last),
         )
+
+
+def _answer(head: nn.Module, tokens: Tensor, name: str) -> Tensor:
+    if name and not isinstance(head, NamedHeads):
+        raise no_such_head(name, ())
+    found: Tensor = head(tokens, name) if name else head(tokens)
+    return found
 
 
 @overload

@@ -41,6 +41,19 @@ POLICIES = {POLICY_DENSE: "dense", POLICY_CONVOLUTION: "convolution", POLICY_ATT
 VALUES = {VALUE_SCALAR: "scalar", VALUE_WDL: "wdl"}
 MOVES_LEFT = {0: "none", 1: "v1"}
 ACTIVATIONS = {0: "relu", 1: "mish"}
+FUNCTIONS = {
+    0: "default",
+    1: "mish",
+    2: "relu",
+    3: "none",
+    4: "tanh",
+    5: "sigmoid",
+    6: "selu",
+    SWISH: "swish",
+    RELU_SQUARED: "relu_2",
+}
+EMBEDDINGS = {EMBEDDING_PE_MAP: "pe_map", EMBEDDING_PE_DENSE: "pe_dense"}
+ATTENTION_BODIES = (ATTENTION_BODY, MULTIHEAD)
 
 
 @dataclass(frozen=True)
@@ -53,7 +66,8 @@ class NetFormat:
         network: the body's architecture (`NETWORKS`).
         policy: `POLICIES`; value: `VALUES`; moves_left: `MOVES_LEFT`.
         default_activation: `ACTIVATIONS`.
-        smolgen_activation, ffn_activation, input_embedding: attention bodies only.
+        smolgen_activation, ffn_activation: `FUNCTIONS`; input_embedding: `EMBEDDINGS`; of
+            attention bodies only.
     """
 
     input: int = 1
@@ -89,6 +103,11 @@ class NetFormat:
 
     def names(self) -> dict[str, str]:
         """The format in words."""
+        mine = asdict(self)
+        return {name: table.get(mine[name], f"#{mine[name]}") for name, table in self.tables()}
+
+    def tables(self) -> list[tuple[str, dict[int, str]]]:
+        """The fields that matter to this network and the words of their values."""
         tables = {
             "input": INPUTS,
             "network": NETWORKS,
@@ -97,8 +116,10 @@ class NetFormat:
             "moves_left": MOVES_LEFT,
             "default_activation": ACTIVATIONS,
         }
-        mine = asdict(self)
-        return {name: table.get(mine[name], f"#{mine[name]}") for name, table in tables.items()}
+        if self.network in ATTENTION_BODIES:
+            tables |= {"smolgen_activation": FUNCTIONS, "ffn_activation": FUNCTIONS}
+            tables |= {"input_embedding": EMBEDDINGS}
+        return list(tables.items())
 
 
 def _fixed_up(raw: NetFormat, weights: Message) -> NetFormat:
@@ -111,8 +132,9 @@ def _fixed_up(raw: NetFormat, weights: Message) -> NetFormat:
         raw = replace(raw, network=ATTENTION_BODY)
         if "smolgen_w" in weights:
             raw = replace(raw, ffn_activation=RELU_SQUARED, smolgen_activation=SWISH)
-    if raw.network == ATTENTION_BODY:
-        if "policy_heads" in weights and "value_heads" in weights:
-            return replace(raw, network=MULTIHEAD, input_embedding=EMBEDDING_PE_DENSE)
+    both = "policy_heads" in weights and "value_heads" in weights
+    if raw.network == ATTENTION_BODY and both:
+        return replace(raw, network=MULTIHEAD, input_embedding=EMBEDDING_PE_DENSE)
+    if raw.network in ATTENTION_BODIES:
         return replace(raw, input_embedding=raw.input_embedding or EMBEDDING_PE_MAP)
     return raw

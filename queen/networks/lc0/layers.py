@@ -7,6 +7,7 @@ holds a weight and a bias for each.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,18 +15,45 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from queen.networks.lc0.errors import NetError
+from queen.networks.lc0.format import RELU_SQUARED, SWISH
 from queen.networks.lc0.weights import Array, Weights
 
 Activation = Callable[[Tensor], Tensor]
 State = dict[str, Array]
 
 _EPSILON = 1e-5  # of batch normalisation
-_ACTIVATIONS: dict[int, Activation] = {0: F.relu, 1: F.mish}
 
 
-def activation(number: int) -> Activation:
-    """A network's default activation."""
-    return _ACTIVATIONS[number]
+def relu_squared(x: Tensor) -> Tensor:
+    """The square of what is above zero."""
+    return F.relu(x).square()
+
+
+def identity(x: Tensor) -> Tensor:
+    """No activation."""
+    return x
+
+
+_DEFAULTS: dict[int, Activation] = {0: F.relu, 1: F.mish}
+_FUNCTIONS: dict[int, Activation] = {
+    1: F.mish,
+    2: F.relu,
+    3: identity,
+    4: torch.tanh,
+    5: torch.sigmoid,
+    6: F.selu,
+    SWISH: F.silu,
+    RELU_SQUARED: relu_squared,
+}
+
+
+def activation(default: int, number: int = 0) -> Activation:
+    """The activation of a number (`format.FUNCTIONS`), 0 for the network's default one.
+
+    Args:
+        default: the network's default (`format.ACTIVATIONS`).
+    """
+    return _FUNCTIONS[number] if number else _DEFAULTS[default]
 
 
 def conv(inputs: int, outputs: int, kernel: int) -> nn.Conv2d:
@@ -70,12 +98,23 @@ def read_dense(weights: Weights, stem: str, inputs: int, outputs: int = -1) -> S
     return {"weight": weight, "bias": weights.array(f"{stem}_b", len(weight))}
 
 
+def read_norm(weights: Weights, stem: str, width: int) -> State:
+    """A layer normalisation `stem_gammas`, `stem_betas`; some networks have no betas."""
+    bias = weights.vector_or_zeros(f"{stem}_betas", width)
+    return {"weight": weights.array(f"{stem}_gammas", width), "bias": bias}
+
+
+def scaled(state: State, factor: float) -> State:
+    """A linear layer whose outputs are multiplied, in float64."""
+    return {name: (value * np.float64(factor)).astype(np.float32) for name, value in state.items()}
+
+
 def prefixed(prefix: str, state: State) -> State:
     """A part's state under its attribute's name."""
     return {f"{prefix}.{name}": value for name, value in state.items()}
 
 
-def gather(index: list[int]) -> Tensor:
+def gather(index: list[Any]) -> Tensor:
     """A gather index as a tensor, real even while parameters are on the meta device."""
     return torch.tensor(index, dtype=torch.long, device="cpu")
 

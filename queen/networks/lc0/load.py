@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,16 +42,23 @@ class Lc0Net:
 def load_net(path: Path | str) -> Lc0Net:
     """Read a .pb or .pb.gz file of lc0.
 
-    Raises NetError naming file, field and remedy, UnsupportedNet naming the format of a sound
-    file without implementation.
+    Warns of biases that the file does not have and that are taken as zero. Raises NetError naming
+    file, field and remedy, UnsupportedNet naming the format of a sound file without
+    implementation.
     """
-    path = Path(path)
-    net = read_net(path)
+    return net_of(read_net(Path(path)), str(path))
+
+
+def net_of(net: Message, name: str) -> Lc0Net:
+    """As `load_net`, from a decoded `Net`; errors call it by the name given."""
     if "weights" not in net:
-        raise _without_weights(net, f"{path}, field weights")
+        raise _without_weights(net, f"{name}, field weights")
     form = NetFormat.of(net)
-    body = body_for(form, str(path))
-    shape, arrays = body.read(Weights(net["weights"], str(path)), form)
+    body = body_for(form, name)
+    weights = Weights(net["weights"], name)
+    shape, arrays = body.read(weights, form)
+    if weights.absent:
+        _warn_of_absent(name, weights.absent)
     state = {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}
     return Lc0Net(Lc0Config(form, shape), state)
 
@@ -100,6 +108,14 @@ def weights_digest(module: nn.Module) -> str:
         flat = tensor.detach().cpu().contiguous().flatten()
         digest.update(flat.view(torch.uint8).numpy().data)
     return digest.hexdigest()
+
+
+def _warn_of_absent(name: str, absent: list[str]) -> None:
+    first = ", ".join(absent[:3]) + (" ..." if len(absent) > 3 else "")
+    warnings.warn(
+        f"{name}: {len(absent)} missing biases are taken as zero: {first}",
+        stacklevel=3,
+    )
 
 
 def _without_weights(net: Message, where: str) -> NetError:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from queen.errors import QueenError
+from queen.networks.lc0.transform import SQUARES, transform_of
 
 _PROMOTIONS = "qrb"
 
@@ -46,13 +47,14 @@ _PLAIN = {
     for index, move in enumerate(MOVES)
     if len(move) == 4
 }
+_SQUARES: list[list[int]] = SQUARES.tolist()
 
 
 class MoveError(QueenError):
     """A move that is not legal where it is played."""
 
 
-def move_index(uci: str, board: chess.Board) -> int:
+def move_index(uci: str, board: chess.Board, input_format: int = 1) -> int:
     """The index of a legal move; castling as UCI writes it (`e1g1`) or as `e1h1`.
 
     Raises MoveError if the move is not legal on the board.
@@ -63,20 +65,21 @@ def move_index(uci: str, board: chess.Board) -> int:
         raise MoveError(
             f"move {uci!r} is not legal", where=board.fen(), remedy="give a legal move in UCI"
         ) from error
-    return index_of(move, board)
+    return index_of(move, board, transform_of(board, input_format))
 
 
-def index_of(move: chess.Move, board: chess.Board) -> int:
-    """The index of a move that is known to be legal."""
+def index_of(move: chess.Move, board: chess.Board, transform: int = 0) -> int:
+    """The index of a move that is known to be legal, on a board turned by `transform`."""
     flip = 0 if board.turn else 56
     target = move.to_square
     if board.is_castling(move):
         target = _rook(move, board)
+    seen = _SQUARES[transform]
+    origin, target = seen[move.from_square ^ flip], seen[target ^ flip]
     if move.promotion in (None, chess.KNIGHT):
-        return _PLAIN[move.from_square ^ flip, target ^ flip]
+        return _PLAIN[origin, target]
     suffix = chess.piece_symbol(move.promotion or 0)
-    names = chess.SQUARE_NAMES
-    return INDEX[names[move.from_square ^ flip] + names[target ^ flip] + suffix]
+    return INDEX[chess.SQUARE_NAMES[origin] + chess.SQUARE_NAMES[target] + suffix]
 
 
 def _rook(move: chess.Move, board: chess.Board) -> int:
@@ -87,21 +90,28 @@ def _rook(move: chess.Move, board: chess.Board) -> int:
     return chess.square(file, chess.square_rank(move.from_square))
 
 
-def legal_indices(board: chess.Board) -> tuple[tuple[str, ...], NDArray[np.int64]]:
-    """The legal moves in UCI, in python-chess's order, and their indices."""
-    moves = list(board.legal_moves)
-    indices = np.fromiter((index_of(move, board) for move in moves), np.int64, len(moves))
+def legal_indices(
+    board: chess.Board, input_format: int = 1
+) -> tuple[tuple[str, ...], NDArray[np.int64]]:
+    """The legal moves in UCI, in python-chess's order, and their indices.
+
+    Args:
+        input_format: the network's; canonical ones turn the board, and its moves with it.
+    """
+    moves, turn = list(board.legal_moves), transform_of(board, input_format)
+    indices = np.fromiter((index_of(move, board, turn) for move in moves), np.int64, len(moves))
     return tuple(move.uci() for move in moves), indices
 
 
-def policy_over_legal(logits: Any, board: chess.Board) -> dict[str, float]:
+def policy_over_legal(logits: Any, board: chess.Board, input_format: int = 1) -> dict[str, float]:
     """The legal moves of a board with their logits, in python-chess's order.
 
     Args:
         logits: [1858], a tensor or an array.
         board: the position they belong to.
+        input_format: the network's.
     """
     if hasattr(logits, "detach"):
         logits = logits.detach().float().cpu()
-    moves, indices = legal_indices(board)
+    moves, indices = legal_indices(board, input_format)
     return dict(zip(moves, np.asarray(logits)[indices].tolist(), strict=True))

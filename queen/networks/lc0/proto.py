@@ -1,7 +1,9 @@
 """Reading Lc0's protobuf files: a proto2 wire decoder and the names of the fields.
 
 Bytes stay views on the file's memory, so that a large network is held only once until its
-layers are decoded. Field numbers: `proto/net.proto` of LeelaChessZero/lc0.
+layers are decoded. A field that the schema does not know is skipped where it cannot change what a
+network computes; among the weights and in the format it is an error. Field numbers:
+`proto/net.proto` of LeelaChessZero/lc0.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from queen.networks.lc0.errors import NetError
+from queen.networks.lc0.errors import NetError, UnsupportedNet
 
 MAGIC = 0x1C0
 Message = dict[str, Any]
@@ -90,9 +92,13 @@ SCHEMA: dict[str, dict[int, Field]] = {
     """),
     "PolicyHeads": _fields("""
         1 ip_pol_w Layer, 2 ip_pol_b Layer, 3 vanilla PolicyHead, 4 optimistic_st PolicyHead
-        5 soft PolicyHead, 6 opponent PolicyHead
+        5 soft PolicyHead, 6 opponent PolicyHead, 7 policy_head_map PolicyHeadMap*
     """),
-    "ValueHeads": _fields("1 winner ValueHead, 2 q ValueHead, 3 st ValueHead"),
+    "PolicyHeadMap": _fields("1 key string, 2 value PolicyHead"),
+    "ValueHeads": _fields("""
+        1 winner ValueHead, 2 q ValueHead, 3 st ValueHead, 4 value_head_map ValueHeadMap*
+    """),
+    "ValueHeadMap": _fields("1 key string, 2 value ValueHead"),
     "Weights": _fields("""
         1 input ConvBlock, 2 residual Residual*, 11 policy1 ConvBlock, 3 policy ConvBlock
         4 ip_pol_w Layer, 5 ip_pol_b Layer
@@ -110,7 +116,14 @@ SCHEMA: dict[str, dict[int, Field]] = {
     """),
 }
 
+LENIENT = {"Net", "EngineVersion", "TrainingParams"}  # their unknown fields change no output
+
 _WIRE = {"uint32": 0, "float": 5, "fixed32": 5}  # every other kind is length-delimited: 2
+
+
+def wire_type(kind: str) -> int:
+    """How a kind of field is written: 0 a varint, 2 with its length, 5 four bytes."""
+    return _WIRE.get(kind, 2)
 
 
 class _BrokenError(Exception):
@@ -128,7 +141,7 @@ def read_net(path: Path) -> Message:
 
 
 def decode(data: memoryview, message: str, file: str, at: str = "") -> Message:
-    """Decode one message; fields that the schema does not know are skipped.
+    """Decode one message. Raises UnsupportedNet on a field unknown to a message not `LENIENT`.
 
     Args:
         data: the message's bytes; `bytes` fields of the result are views on them.
@@ -147,9 +160,19 @@ def decode(data: memoryview, message: str, file: str, at: str = "") -> Message:
             raw, offset = _payload(data, start, key & 7)
             if field is not None:
                 _store(result, field, key & 7, raw, file, here)
+            elif message not in LENIENT:
+                raise _unknown(message, key >> 3, f"{file}, field {here}")
         except _BrokenError as fault:
             raise NetError(str(fault), where=f"{file}, field {here}", remedy=_WHOLE) from None
     return result
+
+
+def _unknown(message: str, number: int, where: str) -> UnsupportedNet:
+    return UnsupportedNet(
+        f"{message} has an unknown field {number}: a network of a newer or another kind",
+        where=where,
+        remedy="convert the network to a kind that lc0 0.32 reads, or get a whole file",
+    )
 
 
 def _place(at: str, field: Field, result: Message) -> str:
@@ -163,7 +186,7 @@ def _store(
     if field.kind == "uint32" and field.repeated and isinstance(raw, memoryview):
         result.setdefault(field.name, []).extend(_packed(raw))
         return
-    if wire != _WIRE.get(field.kind, 2):
+    if wire != wire_type(field.kind):
         raise _BrokenError(f"wire type {wire} where a {field.kind} is expected")
     value = _value(field.kind, raw, file, at)
     if field.repeated:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from queen.networks.lc0.attention_policy import AttentionPolicy
+from queen.networks.lc0.attention_policy import AttentionPolicy, PolicyShape
 from queen.networks.lc0.config import Lc0Config
 from queen.networks.lc0.encoder import Lc0Encoder
 from queen.networks.lc0.format import (
@@ -133,16 +133,27 @@ def read_resnet(weights: Weights, form: NetFormat) -> tuple[ResNetShape, State]:
     blocks = [Residual.read(block, width) for block in weights.parts("residual")]
     for i, block in enumerate(blocks):
         state |= prefixed(f"body.blocks.{i}", block)
-    policy = _POLICIES[form.policy].read(weights, width)
+    sizes, policy = _read_policy(weights, form, width)
     value = ScalarHead.read(weights, "value", "val", width, _value_outputs(form))
     moves_left: State = {}
     if form.moves_left:
         moves_left = ScalarHead.read(weights, "moves_left", "mov", width, 1)
-    heads = AttentionPolicy.heads(weights, policy) if form.policy == POLICY_ATTENTION else 0
     state |= prefixed("policy", policy) | prefixed("value", value)
     state |= prefixed("moves_left", moves_left)
-    squeeze = tuple(_size(block, "se.squeeze.bias") for block in blocks)
-    return _shape(width, squeeze, heads, policy, value, moves_left), state
+    return ResNetShape(
+        width=width,
+        squeeze=tuple(_size(block, "se.squeeze.bias") for block in blocks),
+        policy=sizes.width,
+        policy_depth=sizes.depth,
+        policy_layers=sizes.layers,
+        policy_heads=sizes.heads,
+        policy_layer_depth=sizes.layer_depth,
+        policy_hidden=sizes.hidden,
+        value_planes=_size(value, "conv.bias"),
+        value_hidden=_size(value, "hidden.bias"),
+        moves_left_planes=_size(moves_left, "conv.bias"),
+        moves_left_hidden=_size(moves_left, "hidden.bias"),
+    ), state
 
 
 def build_resnet(config: Lc0Config) -> Lc0Encoder:
@@ -159,15 +170,13 @@ def build_resnet(config: Lc0Config) -> Lc0Encoder:
     return Lc0Encoder(config, body, _policy(shape, form, act), value, moves_left)
 
 
-_POLICIES: dict[int, type[DensePolicy | ConvolutionPolicy | AttentionPolicy]] = {
-    POLICY_DENSE: DensePolicy,
-    POLICY_CONVOLUTION: ConvolutionPolicy,
-    POLICY_ATTENTION: AttentionPolicy,
-}
-
-
-def _value_outputs(form: NetFormat) -> int:
-    return 3 if form.value == VALUE_WDL else 1
+def _read_policy(weights: Weights, form: NetFormat, width: int) -> tuple[PolicyShape, State]:
+    """A convolutional policy's `width` is the number of its first layer's planes."""
+    if form.policy == POLICY_ATTENTION:
+        return AttentionPolicy.read(weights, width)
+    head = DensePolicy if form.policy == POLICY_DENSE else ConvolutionPolicy
+    state = head.read(weights, width)
+    return PolicyShape(_size(state, "first.bias"), 0), state
 
 
 def _policy(shape: ResNetShape, form: NetFormat, act: Activation) -> nn.Module:
@@ -175,37 +184,19 @@ def _policy(shape: ResNetShape, form: NetFormat, act: Activation) -> nn.Module:
         return DensePolicy(shape.width, shape.policy, act)
     if form.policy == POLICY_CONVOLUTION:
         return ConvolutionPolicy(shape.width, shape.policy, act)
-    return AttentionPolicy(
-        shape.width,
-        shape.policy,
-        shape.policy_depth,
-        shape.policy_layers,
-        shape.policy_heads,
-        shape.policy_layer_depth,
-        shape.policy_hidden,
-        F.selu,
-        F.selu,
+    sizes = PolicyShape(
+        width=shape.policy,
+        depth=shape.policy_depth,
+        layers=shape.policy_layers,
+        heads=shape.policy_heads,
+        layer_depth=shape.policy_layer_depth,
+        hidden=shape.policy_hidden,
     )
+    return AttentionPolicy(shape.width, sizes, F.selu, F.selu)
 
 
-def _shape(
-    width: int, squeeze: tuple[int, ...], heads: int, policy: State, value: State, left: State
-) -> ResNetShape:
-    layers = {name.split(".")[1] for name in policy if name.startswith("layers.")}
-    return ResNetShape(
-        width=width,
-        squeeze=squeeze,
-        policy=_size(policy, "first.bias") or _size(policy, "embed.bias"),
-        policy_depth=_size(policy, "q.bias"),
-        policy_layers=len(layers),
-        policy_heads=heads,
-        policy_layer_depth=_size(policy, "layers.0.mha.q.bias"),
-        policy_hidden=_size(policy, "layers.0.ffn1.bias"),
-        value_planes=_size(value, "conv.bias"),
-        value_hidden=_size(value, "hidden.bias"),
-        moves_left_planes=_size(left, "conv.bias"),
-        moves_left_hidden=_size(left, "hidden.bias"),
-    )
+def _value_outputs(form: NetFormat) -> int:
+    return 3 if form.value == VALUE_WDL else 1
 
 
 def _size(state: State, name: str) -> int:

@@ -60,10 +60,17 @@ class Weights:
         message: the decoded message.
         file: the file's name.
         at: dotted path of the message within the file.
+        absent: where the paths of missing layers that were taken as zero are noted.
+
+    Attributes:
+        absent: as given; shared by all parts.
     """
 
-    def __init__(self, message: Message, file: str, at: str = "weights") -> None:
+    def __init__(
+        self, message: Message, file: str, at: str = "weights", absent: list[str] | None = None
+    ) -> None:
         self._message, self._file, self._at = message, file, at
+        self.absent = [] if absent is None else absent
 
     def where(self, name: str) -> str:
         """How errors name a field: the file and the field's path."""
@@ -82,12 +89,16 @@ class Weights:
         """A nested message. Raises NetError where it is missing."""
         if name not in self._message:
             raise self._missing(name)
-        return Weights(self._message[name], self._file, f"{self._at}.{name}")
+        return self._within(self._message[name], name)
 
     def parts(self, name: str) -> list[Weights]:
         """A repeated nested message."""
         found = self._message.get(name, [])
-        return [Weights(one, self._file, f"{self._at}.{name}[{i}]") for i, one in enumerate(found)]
+        return [self._within(one, f"{name}[{i}]") for i, one in enumerate(found)]
+
+    def text(self, name: str) -> str:
+        """A string field, empty where absent."""
+        return str(self._message.get(name, ""))
 
     def array(self, name: str, *shape: int) -> Array:
         """A layer in the given shape, where one size may be -1 (from the layer's length).
@@ -107,6 +118,16 @@ class Weights:
                 remedy="the file is damaged or of another architecture than it says: get it again",
             )
         return values.reshape(shape)
+
+    def vector_or_zeros(self, name: str, size: int) -> Array:
+        """A layer that some networks do without; its absence is noted in `absent`."""
+        if self.has(name):
+            return self.array(name, size)
+        self.absent.append(f"{self._at}.{name}")
+        return np.zeros(size, np.float32)
+
+    def _within(self, message: Message, name: str) -> Weights:
+        return Weights(message, self._file, f"{self._at}.{name}", self.absent)
 
     def _missing(self, name: str) -> NetError:
         return NetError(
