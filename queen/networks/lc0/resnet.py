@@ -92,7 +92,7 @@ class Residual(nn.Module):
         self.act = act
 
     def forward(self, image: Tensor) -> Tensor:
-        return self.act(self.se(self.conv2(self.act(self.conv1(image)))) + image)
+        return self.act(self.se(self.conv2(self.act(self.conv1(image)))).add_(image))
 
     @staticmethod
     def read(weights: Weights, width: int) -> State:
