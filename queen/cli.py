@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from queen.commands import net as net_command
 from queen.commands.telling import register
 from queen.errors import QueenError
 
@@ -282,6 +283,7 @@ def version(
 
 
 register(app)
+net_command.register(app)
 
 if __name__ == "__main__":
     main()

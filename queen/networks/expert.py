@@ -1,6 +1,7 @@
 """The silent expert: a frozen encoder asked for states and policies, which remembers its answers.
 
-Source: METHOD section 1. Lc0 turns the board to the side to move; here squares are real ones.
+Source: METHOD section 1. Lc0 turns the board to the side to move, and in some input formats
+further; here squares are real ones.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ from torch import Tensor
 
 from queen.games.chess.position import Position
 from queen.networks.errors import NetworkError
-from queen.networks.lc0.encoder import Lc0Encoder, real_squares
+from queen.networks.lc0.encoder import Lc0Encoder, real_squares, unturned
 from queen.networks.lc0.history import Histories
 from queen.networks.lc0.load import weights_digest
 from queen.networks.lc0.moves import MOVES, policy_over_legal
-from queen.networks.lc0.planes import encode_histories
+from queen.networks.lc0.planes import encode_histories, turned_squares
+from queen.networks.lc0.transform import is_canonical
 
 SQUARES = 64
 _HALF_MAX = torch.finfo(torch.float16).max
@@ -74,8 +76,9 @@ class Expert:
     def policy(self, positions: Sequence[Position]) -> list[dict[str, float]]:
         """Probability of each legal move by UCI; empty where the game is over."""
         _, logits = self._ask(positions)
+        form = self.encoder.input_format
         return [
-            _softmax(policy_over_legal(row, self._histories.of(position).board))
+            _softmax(policy_over_legal(row, self._histories.of(position).board, form))
             for row, position in zip(logits.cpu(), positions, strict=True)
         ]
 
@@ -107,6 +110,8 @@ class Expert:
         black = torch.tensor([not history.board.turn for history in histories])
         output = self.encoder(encode_histories(histories, self.encoder.input_format))
         wanted = torch.stack([output.states[index] for index in self.wanted], 1)
+        if is_canonical(self.encoder.input_format):
+            wanted = unturned(wanted, turned_squares(histories, self.encoder.input_format))
         real = real_squares(wanted.flatten(0, 1), black.repeat_interleave(len(self.wanted)))
         self.calls += len(positions)
         halves = wanted.new_empty(*wanted.shape[:3], self.width, dtype=torch.float16)

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import overload
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from queen.networks.lc0.config import Lc0Config
@@ -19,8 +21,8 @@ class Lc0Output:
     """What an Lc0 network says of B positions, all from the side to move's view.
 
     Attributes:
-        states: e_0 ... e_N, each [B, 64, C], one token a square in a1..h8 order of the planes,
-            which is the mover's view (see `real_squares`, and `planes.token_order`).
+        states: e_0 ... e_N, each [B, 64, C], one token a square in a1..h8 order of the planes:
+            the mover's view (see `real_squares`), in canonical input formats turned (`unturned`).
         policy: [B, 1858] raw logits, in the order of `moves.MOVES` (for canonical input formats
             on the turned board: see `moves.policy_over_legal`).
         wdl: [B, 3] probabilities of win, draw and loss, or None.
@@ -118,6 +120,19 @@ class Lc0Encoder(nn.Module):
             value=None if has_wdl else raw.tanh(),
             moves_left=None if self.moves_left is None else self.moves_left(last),
         )
+
+
+def unturned(states: Tensor, order: NDArray[np.int64]) -> Tensor:
+    """Tokens of a canonical input format in the order of the mover's view.
+
+    Args:
+        states: [B, n, 64, C], n states of each position.
+        order: [B, 64], of `planes.turned_squares`.
+    """
+    count, several = states.shape[:2]
+    first = 64 * torch.arange(count * several, device=states.device).view(count, several, 1)
+    rows = first + torch.from_numpy(order).to(states.device)[:, None]
+    return states.reshape(-1, states.shape[3]).index_select(0, rows.view(-1)).view_as(states)
 
 
 def _answer(head: nn.Module, tokens: Tensor, name: str) -> Tensor:

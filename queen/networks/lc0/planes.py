@@ -94,12 +94,9 @@ def black_to_move(planes: Planes) -> NDArray[np.bool_]:
     return planes[:, BLACK_PLANE, 0, 0] > 0.5
 
 
-def token_order(histories: Sequence[History], input_format: int) -> NDArray[np.int64]:
-    """[B, 64]: for each real square a1..h8 the token (square of the planes) it is seen on."""
-    views = [SQUARES[transform_of(one.board, input_format)] for one in histories]
-    seen = np.array(views, np.int64).reshape(-1, 8, 8)
-    black = np.fromiter((not one.board.turn for one in histories), np.bool_, len(histories))
-    return np.where(black[:, None, None], seen[:, ::-1], seen).reshape(-1, 64)
+def turned_squares(histories: Sequence[History], input_format: int) -> NDArray[np.int64]:
+    """[B, 64]: for each square of the mover's view the one of the planes that shows it."""
+    return SQUARES[[transform_of(one.board, input_format) for one in histories]]
 
 
 def _draw_rest(
