@@ -116,13 +116,13 @@ class AttentionBody(nn.Module):
 def read_attention(weights: Weights, form: NetFormat) -> tuple[AttentionShape, State]:
     """The sizes and weights of a file. Raises NetError naming a field at fault."""
     _check(weights, form)
-    found = weights.parts("encoder")
-    alpha = (2.0 * len(found)) ** -0.25
+    count = len(weights.parts("encoder"))
+    alpha = (2.0 * count) ** -0.25
     if form.input_embedding == EMBEDDING_PE_DENSE:
         embedding, first = DenseEmbedding.read(weights, alpha)
     else:
         embedding, first = MapEmbedding.read(weights)
-    layer, layers = read_layers(found, embedding.width, weights.number("headcount"), alpha)
+    layer, layers = read_layers(weights, "encoder", "headcount", embedding.width, alpha)
     assert layer is not None
     state = prefixed("body.embedding", first) | prefixed("body", layers)
     if layer.generated:
@@ -134,7 +134,7 @@ def read_attention(weights: Weights, form: NetFormat) -> tuple[AttentionShape, S
     if form.moves_left:
         left, head = TokenHead.read(weights, "mov", embedding.width, 1)
         state |= prefixed("moves_left", head)
-    return AttentionShape(embedding, layer, len(found), policy, value, shared, left), state
+    return AttentionShape(embedding, layer, count, policy, value, shared, left), state
 
 
 def build_attention(config: Lc0Config) -> Lc0Encoder:

@@ -105,13 +105,12 @@ class AttentionPolicy(nn.Module):
         if not shared or weights.has("ip_pol_w"):
             state = prefixed("embed", read_dense(weights, "ip_pol", inputs))
         width = len(state["embed.bias"]) if state else shared
-        found = weights.parts("pol_encoder")
-        layer, layers = read_layers(found, width, weights.number("pol_headcount"), 1.0)
+        layer, layers = read_layers(weights, "pol_encoder", "pol_headcount", width, 1.0)
         query = read_dense(weights, "ip2_pol", width)
         depth = len(query["bias"])
         shape = PolicyShape(width, depth, int(bool(state)))
         if layer is not None:
-            sizes = len(found), layer.heads, layer.depth, layer.hidden
+            sizes = len(weights.parts("pol_encoder")), layer.heads, layer.depth, layer.hidden
             shape = PolicyShape(width, depth, int(bool(state)), *sizes)
         state |= layers | prefixed("q", query)
         state |= prefixed("k", read_dense(weights, "ip3_pol", width, depth))

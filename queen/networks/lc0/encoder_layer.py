@@ -221,11 +221,21 @@ def read_feed_forward(weights: Weights, width: int, alpha: float) -> State:
 
 
 def read_layers(
-    layers: list[Weights], width: int, heads: int, alpha: float
+    weights: Weights, name: str, headcount: str, width: int, alpha: float
 ) -> tuple[LayerShape | None, State]:
-    """All layers of a stack, which must be of one shape: `layers.0` ..., None for no layers."""
-    shape, state = None, State()
-    for i, layer in enumerate(layers):
+    """All layers of a stack, which must be of one shape: `layers.0` ..., None for no layers.
+
+    Args:
+        name: the field of the layers; headcount: that of their number of attention heads.
+    """
+    shape, state, heads = None, State(), weights.number(headcount)
+    for i, layer in enumerate(weights.parts(name)):
+        if heads <= 0:
+            raise NetError(
+                f"{heads} attention heads",
+                where=weights.where(headcount),
+                remedy="the file is damaged: get it again",
+            )
         found, one = EncoderLayer.read(layer, width, heads, alpha)
         if shape is not None and found != shape:
             raise NetError(
@@ -264,7 +274,7 @@ def _offset_tables() -> tuple[Tensor, Tensor]:
 
 
 def _divided(size: int, heads: int, where: str) -> None:
-    if heads <= 0 or size % heads:
+    if size % heads:
         raise NetError(
             f"{heads} heads do not divide a width of {size}",
             where=where,

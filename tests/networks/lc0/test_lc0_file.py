@@ -13,8 +13,9 @@ from lc0_writer import BFLOAT16, FLOAT16, FLOAT32, RandomNet, field, layer, mess
 
 from queen.networks.lc0 import NetError, UnsupportedNet, load_net
 from queen.networks.lc0.format import NetFormat
-from queen.networks.lc0.proto import decode
+from queen.networks.lc0.proto import decode, read_net
 from queen.networks.lc0.weights import Weights, decode_layer
+from queen.networks.lc0.write import encode_layer, write_net
 
 NET = RandomNet(filters=2, blocks=1, policy=2)
 BLOB = NET.blob
@@ -112,10 +113,10 @@ def test_a_layer_at_fault_is_named(tmp_path: Path, change: dict[int, bytes], pla
 @pytest.mark.parametrize(
     ("numbers", "says"),
     [
-        ({3: 6}, "NETWORK_ATTENTIONBODY_WITH_HEADFORMAT .* not supported"),
-        ({3: 7}, "NETWORK_ATTENTIONBODY_WITH_MULTIHEADFORMAT"),
-        ({3: 134}, "NETWORK_ATTENTIONBODY_WITH_MULTIHEADFORMAT"),
+        ({3: 5}, "NETWORK_ONNX .* not supported"),
         ({3: 99}, "unknown network format"),
+        ({1: 6}, "input format 6"),
+        ({1: 0}, "input format 0"),
         ({4: 9}, "policy format 9"),
         ({5: 3}, "value format 3"),
         ({7: 5}, "default_activation format 5"),
@@ -137,9 +138,51 @@ def test_a_file_with_an_onnx_model_alone_is_not_supported(tmp_path: Path) -> Non
 
 @given(st.lists(st.sampled_from([b"\xa0\x06\x05", b"\xa1\x06" + b"8" * 8, b"\xa2\x06\x02ab",
                                  b"\xa5\x06" + b"4" * 4])))  # fmt: skip
-def test_unknown_fields_are_skipped(strange: list[bytes]) -> None:
+def test_unknown_fields_are_skipped_where_they_change_nothing(strange: list[bytes]) -> None:
     data = b"".join([*strange, field(2, 32), *strange])
     assert decode(memoryview(data), "EngineVersion", "file") == {"minor": 32}
+
+
+@pytest.mark.parametrize(
+    ("change", "place"),
+    [
+        ({10: message(NET.weights | {46: b"new"})}, "weights.#46"),
+        ({10: message(NET.weights | {2: [message({4: b"new"})]})}, "weights.residual[0].#4"),
+        ({4: message({1: 1, 2: message({1: 1, 11: 3})})}, "format.network_format.#11"),
+    ],
+)
+def test_an_unknown_field_of_the_weights_or_the_format_is_named(
+    tmp_path: Path, change: dict[int, bytes], place: str
+) -> None:
+    net = RandomNet(filters=2, blocks=1)
+    net.fields |= change
+    path = net.write(tmp_path / "net.pb")
+    with pytest.raises(UnsupportedNet, match="unknown field") as fault:
+        load_net(path)
+    assert fault.value.where == f"{path}, field {place}"
+
+
+def test_what_is_written_reads_the_same(folder: Path) -> None:
+    """The package's writer against the reader, on a file of the tests' own writer."""
+    path = NET.write(folder / "first.pb")
+    once = read_net(path)
+    for name in ("second.pb", "second.pb.gz"):
+        write_net(once, folder / name)
+        assert read_net(folder / name) == once
+    assert sorted(p.name for p in folder.iterdir() if p.name.startswith(".")) == []
+
+
+@given(FLOATS, st.sampled_from([1, FLOAT16, BFLOAT16, FLOAT32]))
+def test_layers_are_written_to_the_nearest_value(values: list[float], encoding: int) -> None:
+    exact = np.array(values, np.float32)
+    found = decode_layer(encode_layer(exact, encoding), "here")
+    unit = {FLOAT16: 2**-11, BFLOAT16: 2**-8, FLOAT32: 0.0}
+    largest = float(np.abs(exact).max())
+    if encoding == 1:
+        step = float(np.ptp(exact.astype(np.float64))) / 65535 / 2 + 2e-7 * largest
+        assert np.abs(found - exact).max() <= step
+    else:
+        np.testing.assert_allclose(found, exact, rtol=unit[encoding], atol=1e-7)
 
 
 def test_repeated_numbers_come_packed_or_not() -> None:
@@ -199,6 +242,7 @@ def test_arrays_have_the_shape_asked_for() -> None:
             {"network": 7, "input_embedding": 2},
         ),
         ({"network": 6}, {"policy_heads": {}}, {"network": 6, "input_embedding": 1}),
+        ({"network": 7}, {"policy_heads": {}}, {"network": 7, "input_embedding": 1}),
         ({"network": 134, "input_embedding": 2}, {}, {"network": 7, "input_embedding": 2}),
         ({"network": 4, "policy": 2, "value": 2}, {}, {"network": 4, "policy": 2, "value": 2}),
     ],

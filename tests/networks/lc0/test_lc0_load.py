@@ -1,4 +1,5 @@
 import json
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -17,10 +18,11 @@ from queen.networks.lc0 import (
     encode_planes,
     load_encoder,
     load_net,
+    policy_over_legal,
     save_encoder,
     weights_digest,
 )
-from queen.networks.lc0.describe import describe
+from queen.networks.lc0.describe import describe, opinion_of, read_encoder
 
 PLANES = encode_planes([Position(chess.STARTING_FEN, ("e2e4",)), Position(chess.STARTING_FEN)])
 
@@ -125,29 +127,35 @@ def test_a_broken_weights_file_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("value", [1, 2])
 def test_a_description_says_what_the_file_holds(tmp_path: Path, value: int) -> None:
     path = RandomNet(value=value, moves_left=value - 1).write(tmp_path / "net.pb.gz")
-    said = describe(path, Position(chess.STARTING_FEN, ("e2e4",)), top=3)
+    said = describe(read_encoder(path))
     assert json.loads(json.dumps(said))["sizes"]["squeeze"] == [3, 3]
     assert said["format"]["network"] == "NETWORK_SE_WITH_HEADFORMAT"
-    assert said["states"] == 3
+    assert (said["states"], said["blocks"], said["attention_heads"]) == (3, 2, 0)
+    assert said["heads"]["value"] == [["scalar"], ["wdl"]][value - 1]
     assert said["parameters"] == sum(t.numel() for t in load_net(path).state_dict.values())
-    opinion = said["opinion"]
-    shares = [share for _, share in opinion["moves"]]
-    assert len(shares) == 3
-    assert shares == sorted(shares, reverse=True)
-    assert 0 < sum(shares) < 1
-    board = chess.Board()
-    board.push_uci("e2e4")
-    assert all(chess.Move.from_uci(move) in board.legal_moves for move, _ in opinion["moves"])
-    assert (opinion["wdl"] is None) == (value == 1)
-    assert (opinion["value"] is None) == (value == 2)
+    with pytest.raises(NetError, match="this network has one head"):
+        read_encoder(path)(PLANES, "vanilla")
+
+
+@pytest.mark.parametrize("value", [1, 2])
+def test_an_opinion_holds_every_legal_move_best_first(tmp_path: Path, value: int) -> None:
+    encoder = encoder_of(tmp_path, value=value, moves_left=value - 1)
+    position = Position(chess.STARTING_FEN, ("e2e4",))
+    opinion = opinion_of(encoder, position)
+    output = encoder(encode_planes([position]))
+    assert opinion["policy"] == policy_over_legal(output.policy[0], position.board())
+    logits, shares = (list(opinion[name].values()) for name in ("policy", "shares"))
+    assert logits == sorted(logits, reverse=True)
+    assert sum(shares) == pytest.approx(1)
+    assert shares[1] / shares[0] == pytest.approx(math.exp(logits[1] - logits[0]))
+    assert ("wdl" in opinion, "value" in opinion) == (value == 2, value == 1)
     assert (opinion["moves_left"] is None) == (value == 1)
-    assert describe(path)["opinion"] is None
+    json.dumps(opinion)
 
 
 def test_a_finished_game_has_no_moves_to_name(tmp_path: Path) -> None:
-    path = RandomNet().write(tmp_path / "net.pb")
     mate = Position(chess.STARTING_FEN, ("f2f3", "e7e5", "g2g4", "d8h4"))
-    assert describe(path, mate)["opinion"]["moves"] == []
+    assert opinion_of(encoder_of(tmp_path), mate)["policy"] == {}
 
 
 def test_importing_the_package_is_cheap() -> None:
