@@ -16,6 +16,8 @@ from queen.networks.expert import Expert
 from queen.networks.lc0 import Lc0Encoder, build, encode_planes, load_net, real_squares
 from queen.networks.lc0.config import Lc0Config
 from queen.networks.lc0.format import NetFormat
+from queen.networks.lc0.load import net_of
+from queen.networks.lc0.random_net import RandomShape, random_net
 from queen.networks.lc0.resnet import ResNetShape, build_resnet
 
 WIDTH, WANTED = 8, (1, 3)
@@ -154,6 +156,47 @@ def test_what_cannot_be_asked_is_refused() -> None:
         Expert(encoder(), (1, 4), memory_mb=1)
     with pytest.raises(PositionError, match="e2e5"):
         expert().states([POSITIONS[0], Position(chess.STARTING_FEN, ("e2e5",))])
+
+
+def attention(number: int) -> Lc0Encoder:
+    """A random attention body of two layers with an input format."""
+    return build(net_of(random_net(RandomShape(input=number), 0), "made up"))
+
+
+@pytest.mark.parametrize("number", [1, 2, 3, 4, 5])
+def test_any_network_serves_whatever_its_states_and_its_input_format(number: int) -> None:
+    asked = Expert(attention(number), (0, 2), memory_mb=1)
+    states, policies = asked.states(POSITIONS), asked.policy(POSITIONS)
+    assert [tuple(state.shape[:2]) for state in states] == [(6, 64)] * 2
+    for position, policy in zip(POSITIONS, policies, strict=True):
+        assert set(policy) == {move.uci() for move in position.board().legal_moves}
+        assert sum(policy.values()) == pytest.approx(1)
+
+
+def test_a_turned_board_is_turned_back() -> None:
+    """A network of a canonical format sees all views of a board alike: its states and moves, put
+    back on real squares, must be views of each other."""
+    board = chess.Board("8/8/2k5/8/8/1K6/3N4/4R3 w - - 12 70")
+    asked = Expert(attention(4), (2,), memory_mb=1)
+    (plain,), (plain_policy,) = (
+        asked.states([Position(board.fen())]),
+        asked.policy([Position(board.fen())]),
+    )
+    for turn, square_of in (
+        (chess.flip_horizontal, lambda square: square ^ 7),
+        (chess.flip_vertical, lambda square: square ^ 56),
+        (chess.flip_diagonal, lambda square: 8 * (square % 8) + square // 8),
+    ):
+        other = board.transform(turn)
+        other.halfmove_clock = board.halfmove_clock
+        position = Position(other.fen())
+        (turned,), (policy,) = asked.states([position]), asked.policy([position])
+        order = [square_of(square) for square in range(64)]
+        torch.testing.assert_close(turned[0, order], plain[0], atol=2e-3, rtol=2e-3)
+        for uci, share in plain_policy.items():
+            move = chess.Move.from_uci(uci)
+            moved = chess.Move(square_of(move.from_square), square_of(move.to_square))
+            assert policy[moved.uci()] == pytest.approx(share, abs=1e-5)
 
 
 @pytest.mark.data

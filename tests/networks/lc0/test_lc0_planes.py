@@ -154,7 +154,7 @@ def test_black_is_told_from_the_planes() -> None:
     assert encode_planes([]).shape == (0, 112, 8, 8)
 
 
-@pytest.mark.parametrize("number", [2, 3, 4, 5, 132, 133, 77])
+@pytest.mark.parametrize("number", [0, 6, 77])
 def test_other_input_formats_are_named(number: int) -> None:
     with pytest.raises(UnsupportedNet, match=rf"\({number}\) is not supported") as fault:
         encode_planes([Position(chess.STARTING_FEN)], number)
