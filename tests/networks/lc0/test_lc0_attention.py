@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from lc0_attention_by_hand import AttentionByHand
 from lc0_by_hand import softmax
 from lc0_writer import LINEAR16
@@ -274,3 +276,61 @@ def test_the_large_shapes_are_those_of_bt4_and_bt5() -> None:
         size = sum(weight.numel() for weight in encoder.body.layers.parameters())
         assert round(size / 1e6, 2) == millions
     assert (BT4.layers, BT4.width, BT4.heads, BT4.smolgen) == (15, 1024, 32, (32, 256, 256))
+
+
+def test_files_older_than_the_numbers_of_attention_are_fixed_up() -> None:
+    """Format 4 with encoder layers: relu squared and swish if there is smolgen."""
+    modern = made({**SINGLE, "ffn_activation": 8, "smolgen_activation": 7})
+    older = made({**SINGLE, "ffn_activation": 8, "smolgen_activation": 7})
+    form = older["format"]["network_format"]
+    form["network"] = 4
+    for name in ("ffn_activation", "smolgen_activation", "input_embedding"):
+        del form[name]
+    assert torch.equal(built(older)(PLANES).policy, built(modern)(PLANES).policy)
+    plain = made({**SINGLE, "smolgen": (), "ffn_activation": 0})
+    older = made({**SINGLE, "smolgen": (), "ffn_activation": 0})
+    older["format"]["network_format"]["network"] = 4
+    assert torch.equal(built(older)(PLANES).policy, built(plain)(PLANES).policy)
+
+
+def test_format_6_with_several_heads_is_format_7() -> None:
+    net = made({})
+    net["format"]["network_format"] |= {"network": 6, "input_embedding": 0}
+    assert torch.equal(built(net)(PLANES).policy, built(made({}))(PLANES).policy)
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, bytes]:
+    """A file of every part, and its bytes."""
+    path = tmp_path_factory.mktemp("nets") / "net.pb"
+    shape = {"width": 8, "heads": 2, "hidden": 8, "board": 1, "smolgen": (1, 4, 2), "policy": 8}
+    write_net(made({**shape, "relative": True, "policy_layers": 1}), path)
+    return path, path.read_bytes()
+
+
+@settings(max_examples=40, deadline=None)
+@given(share=st.floats(0, 1, exclude_max=True))
+def test_a_file_cut_short_is_an_error(small: tuple[Path, bytes], share: float) -> None:
+    path, blob = small
+    path.write_bytes(blob[: int(share * len(blob))])
+    with pytest.raises(NetError) as fault:
+        load_net(path)
+    assert fault.value.where.startswith(str(path))
+    assert fault.value.remedy
+
+
+@settings(max_examples=60, deadline=None)
+@given(place=st.integers(5, 120), byte=st.integers(0, 255))
+def test_a_changed_byte_of_the_format_reads_or_is_an_error(
+    small: tuple[Path, bytes], place: int, byte: int
+) -> None:
+    path, blob = small
+    path.write_bytes(blob[:place] + bytes([byte]) + blob[place + 1 :])
+    try:
+        net = load_net(path)
+    except NetError as error:
+        where = error.where
+    else:
+        assert build(net)(PLANES).policy.shape == (3, 1858)
+        return
+    assert where.startswith(str(path))
