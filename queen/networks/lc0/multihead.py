@@ -107,8 +107,15 @@ def named_parts(weights: Weights, names: Sequence[str], extra: str) -> dict[str,
     """The heads of a message that hold anything: known fields, then a map's entries by key."""
     found = {name: weights.part(name) for name in names if weights.has(name)}
     for entry in weights.parts(extra):
-        if entry.has("value") and entry.text("key") not in found:
-            found[entry.text("key")] = entry.part("value")
+        name = entry.text("key")
+        if entry.has("value") and name not in found:
+            if not name.isidentifier() or hasattr(nn.ModuleDict, name):
+                raise NetError(
+                    f"{name!r} cannot be a head's name",
+                    where=entry.where("key"),
+                    remedy="the file is damaged: get it again",
+                )
+            found[name] = entry.part("value")
     if not found:
         raise NetError(
             "holds no head",

@@ -119,6 +119,11 @@ def test_heads_of_a_map_are_heads_and_an_empty_entry_is_none() -> None:
     alike = made({})
     alike["weights"]["policy_heads"]["vanilla"] = extra
     assert torch.equal(encoder(PLANES, "human").policy, built(alike)(PLANES).policy)
+    for name in ("", "a.b", "keys"):
+        heads["policy_head_map"] = [{"key": name, "value": extra}]
+        with pytest.raises(NetError, match="cannot be a head's name") as fault:
+            built(net)
+        assert "policy_heads.policy_head_map[0].key" in fault.value.where
 
 
 @pytest.mark.parametrize("name", KINDS)
