@@ -109,13 +109,14 @@ class Expert:
         histories = [self._histories.of(position) for position in positions]
         black = torch.tensor([not history.board.turn for history in histories])
         output = self.encoder(encode_histories(histories, self.encoder.input_format))
-        wanted = torch.stack([output.states[index] for index in self.wanted], 1)
+        limited = (output.states[index].clamp(-_HALF_MAX, _HALF_MAX) for index in self.wanted)
+        wanted = torch.stack([state.half() for state in limited], 1)
         if is_canonical(self.encoder.input_format):
             wanted = unturned(wanted, turned_squares(histories, self.encoder.input_format))
         real = real_squares(wanted.flatten(0, 1), black.repeat_interleave(len(self.wanted)))
         self.calls += len(positions)
-        halves = wanted.new_empty(*wanted.shape[:3], self.width, dtype=torch.float16)
-        halves[..., :-1] = real.view_as(wanted).clamp(-_HALF_MAX, _HALF_MAX)
+        halves = wanted.new_empty(*wanted.shape[:3], self.width)
+        halves[..., :-1] = real.view_as(wanted)
         halves[..., -1] = (1 - 2 * black.to(halves)).view(-1, 1, 1)
         return halves, output.policy.float()
 
