@@ -109,8 +109,10 @@ class Expert:
         histories = [self._histories.of(position) for position in positions]
         black = torch.tensor([not history.board.turn for history in histories])
         output = self.encoder(encode_histories(histories, self.encoder.input_format))
-        limited = (output.states[index].clamp(-_HALF_MAX, _HALF_MAX) for index in self.wanted)
-        wanted = torch.stack([state.half() for state in limited], 1)
+        size = len(positions), len(self.wanted), SQUARES, self.encoder.width
+        wanted = torch.empty(size, dtype=torch.float16, device=self.device)
+        for slot, index in enumerate(self.wanted):
+            wanted[:, slot] = output.states[index].clamp(-_HALF_MAX, _HALF_MAX)
         if is_canonical(self.encoder.input_format):
             wanted = unturned(wanted, turned_squares(histories, self.encoder.input_format))
         real = real_squares(wanted.flatten(0, 1), black.repeat_interleave(len(self.wanted)))
