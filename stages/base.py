@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from queen.engines.cache import SearchCache
 from queen.engines.pool import Analyser, EngineSettings
+from queen.language.api.client import Api
 from queen.lineage.artifact import Artifact, Draft
 from queen.lineage.state import State
 from stages.settings import build
@@ -84,6 +85,7 @@ class Job(Generic[P]):
         seed: seed of the run or round.
         inputs: complete artifacts by role.
         scratch: gives a folder for resumable work of one shard.
+        api: asks language models behind an endpoint, within what this run may spend.
     """
 
     stage: str
@@ -98,6 +100,7 @@ class Job(Generic[P]):
     identities: Mapping[str, Any]
     sink: Sink
     progress: Progress
+    api: Api
     shard_key: str = ""
 
     def scratch(self) -> Path:
