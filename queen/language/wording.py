@@ -26,7 +26,9 @@ from queen.language.vocabulary import BOARD_KINDS, IMPOSSIBLE, KINDS, Slot
 LONGEST = 400
 READINGS = 96
 
-_PIECE = r"(?:(?P<side>[Ww]hite|[Bb]lack)(?:'s|’s)?\s+)?(?P<name>king|queen|rook|bishop|knight|pawn)"
+_PIECE = (
+    r"(?:(?P<side>[Ww]hite|[Bb]lack)(?:'s|’s)?\s+)?(?P<name>king|queen|rook|bishop|knight|pawn)"
+)
 _MOVE = (
     r"(?:[a-h][1-8]-?[a-h][1-8]=?[qrbnQRBN]?|[O0]-[O0](?:-[O0])?"
     r"|[KQRBN][a-h]?[1-8]?x?[a-h][1-8]|[a-h]x[a-h][1-8](?:=?[QRBN])?|[a-h][1-8](?:=[QRBN])?)"
@@ -39,7 +41,9 @@ _PARTS = re.compile(
 )
 _SQUARE = re.compile(r"[a-h][1-8]")
 _CHESS_TOKEN = re.compile(r"<(?:[a-h][1-8]|[PNBRQKpnbrqk])>")
-_COMES = re.compile(r"\b(?:after|following|once|with|and|then|plays?|playing|by)\s*\Z", re.IGNORECASE)
+_COMES = re.compile(
+    r"\b(?:after|following|once|with|and|then|plays?|playing|by)\s*\Z", re.IGNORECASE
+)
 _KEYWORD = re.compile(r"(?:best|line|candidate)\b")
 
 
@@ -78,16 +82,21 @@ def understand(text: str, ground: Ground) -> Understood:
 def best_reading(text: str, ground: Ground) -> Sentence | None:
     """The reading of a sentence that says most: a true claim, any claim, or none; None for what
     cannot stand in an explanation (several lines, control characters, no words)."""
+    return max(sentences(text, ground), key=lambda read: _worth(read, ground), default=None)
+
+
+def sentences(text: str, ground: Ground) -> list[Sentence]:
+    """A sentence's readings with their claims, the likeliest first; none if it is malformed."""
     flat = " ".join(text.split())
     flat = flat if flat.endswith((".", "!", "?")) else f"{flat}."
+    flat = re.sub(r"\A[A-H](?=[1-8]\b)", lambda first: first[0].lower(), flat)
     flat = re.sub(r"\A[a-z](?=[a-z]*\s)", lambda first: first[0].upper(), flat)
     if not 3 < len(flat) <= LONGEST or not flat.isprintable() or _KEYWORD.match(flat):
-        return None
-    tried: list[Sentence] = []
-    for reading in islice(readings(flat, ground), READINGS):
-        tried.append(Sentence(reading, grammar.read(reading, ground)))
-    best = max(tried, key=lambda sentence: _worth(sentence, ground))
-    return None if re.search(r"[<>]", _CHESS_TOKEN.sub("", best.text)) else best
+        return []
+    if re.search(r"[<>]", _CHESS_TOKEN.sub("", flat)):
+        return []
+    found = islice(readings(flat, ground), READINGS)
+    return [Sentence(reading, grammar.read(reading, ground)) for reading in found]
 
 
 def _worth(sentence: Sentence, ground: Ground) -> int:
@@ -138,9 +147,7 @@ def _options(
     return tuple(found) or (part["run"],)
 
 
-def _piece_options(
-    part: re.Match[str], ground: Ground, starts: Sequence[Line]
-) -> tuple[str, ...]:
+def _piece_options(part: re.Match[str], ground: Ground, starts: Sequence[Line]) -> tuple[str, ...]:
     """The piece's two colours, one that stands there first; one alone if its side is said."""
     square = chess.parse_square(part["square"])
     kind = chess.PIECE_NAMES.index(part["name"])

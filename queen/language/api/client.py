@@ -86,7 +86,9 @@ class Api:
         return self.ledger.figures()
 
 
-async def _ask(session: Session, bodies: Mapping[str, Mapping[str, object]], ids: Mapping[str, str]) -> None:
+async def _ask(
+    session: Session, bodies: Mapping[str, Mapping[str, object]], ids: Mapping[str, str]
+) -> None:
     await session.ask(bodies, ids)
 
 

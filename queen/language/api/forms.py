@@ -41,7 +41,9 @@ def _checked(answer: Answer, schema: Mapping[str, Any]) -> Any | Unusable:
     except ValueError as error:
         return Unusable("answer.not_json", str(error))
     validator = jsonschema.Draft202012Validator(dict(schema))
-    fault = next(iter(sorted(validator.iter_errors(value), key=lambda e: list(map(str, e.path)))), None)
+    fault = next(
+        iter(sorted(validator.iter_errors(value), key=lambda e: list(map(str, e.path)))), None
+    )
     if fault is not None:
         return Unusable("answer.wrong_form", f"{fault.json_path}: {fault.message}"[:200])
     return value

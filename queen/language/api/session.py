@@ -231,9 +231,7 @@ def _without(answer: Answer, key: str) -> Answer:
     if not key or key not in answer.text:
         return answer
     text = answer.text.replace(key, "[key]")
-    return Answer(
-        text, answer.finish, answer.prompt_tokens, answer.answer_tokens, answer.model
-    )
+    return Answer(text, answer.finish, answer.prompt_tokens, answer.answer_tokens, answer.model)
 
 
 _NAMED = (
