@@ -37,14 +37,15 @@ it against other moves a person would consider, and explain in short sentences w
 is good and what is wrong with the others. Judge by concrete lines.
 
 Answer with one JSON object and nothing else:
-{{"best_move": MOVE, "line": [MOVE, ...], "candidates": [{{"move": MOVE, "score": NUMBER, \
-"line": [MOVE, ...]}}, ...], "sentences": [STRING, ...]}}
+{{"best_move": MOVE, "score": NUMBER, "line": [MOVE, ...], "others": [{{"move": MOVE, \
+"score": NUMBER, "line": [MOVE, ...]}}, ...], "sentences": [STRING, ...]}}
 
 - Moves are in SAN (Nf3, exd5, O-O, e8=Q), without move numbers.
 - "line" is what you expect after best play from both sides. It begins with best_move.
-- "candidates" holds best_move and other legal moves, each once. "score" is the expected score of \
-the side to move after that move: 1 is a sure win, 0.5 equal, 0 a sure loss. A candidate's "line" \
-is what follows the move; it does not repeat it.
+- "score" is the expected score of the side to move after the move: 1 is a sure win, 0.5 equal, 0 \
+a sure loss.
+- "others" holds other legal moves worth weighing, each once. Their "line" is what follows the \
+move; it does not repeat it.
 - "sentences" are in English. One sentence says one thing, about pieces named with their squares.
 
 Every sentence is checked against the board, and false ones are thrown away. What can be checked \
@@ -62,7 +63,7 @@ FEN: {fen}
 Played before: {history}
 Legal moves: {legal}
 
-Give at most {candidates} candidates, lines of at most {plies} moves and at most {sentences} \
+Give at most {others} other moves, lines of at most {plies} moves and at most {sentences} \
 sentences."""
 
 
@@ -93,7 +94,7 @@ def question(id_: str, position: Position, style: Style, *, closed: bool = False
         board=drawing(board),
         history=history(position) or "unknown",
         legal=" ".join(legal),
-        candidates=style.candidates,
+        others=style.candidates - 1,
         plies=style.plies,
         sentences=style.sentences,
     )
@@ -107,7 +108,7 @@ def schema(style: Style, legal: Sequence[str] | None = None) -> dict[str, Any]:
     line = {"type": "array", "items": move, "maxItems": style.plies}
     score = {"type": "number", "minimum": 0, "maximum": 1}
     candidate = _object({"move": first, "score": score, "line": line})
-    several = {"type": "array", "items": candidate, "minItems": 1, "maxItems": style.candidates}
+    others = {"type": "array", "items": candidate, "maxItems": style.candidates - 1}
     sentences = {
         "type": "array",
         "items": {"type": "string"},
@@ -115,7 +116,13 @@ def schema(style: Style, legal: Sequence[str] | None = None) -> dict[str, Any]:
         "maxItems": style.sentences,
     }
     return _object(
-        {"best_move": first, "line": line, "candidates": several, "sentences": sentences}
+        {
+            "best_move": first,
+            "score": score,
+            "line": line,
+            "others": others,
+            "sentences": sentences,
+        }
     )
 
 
@@ -137,12 +144,14 @@ def explanation_of(reply: Reply, asked: Question, position: Position, style: Sty
     reader = _Reader(position, style)
     try:
         said = reader.explanation(data)
+        if not said.prose:
+            return Told(None, "no_sentence")
         if parse(render(said), position) != said:
             return Told(None, "answer.reads_otherwise")
     except MoveTextError as error:
-        return Told(None, f"bad_move:{error.reason}", reader.counts)
+        return Told(None, f"bad_move:{error.reason}")
     except ExplanationError as error:
-        return Told(None, error.reason.value, reader.counts)
+        return Told(None, error.reason.value)
     return Told(said, "", dict(+reader.counts))
 
 
@@ -170,7 +179,8 @@ class _Reader:
     def explanation(self, data: Mapping[str, Any]) -> Explanation:
         best = read_move(self.ground.root, data["best_move"]).uci()
         line = self._line(best, data["line"])
-        candidates = self._candidates(best, line, data["candidates"])
+        first = Candidate(best, float(data["score"]), line[1:])
+        candidates = self._candidates(first, data["others"])
         prose = self._prose(data["sentences"])
         return Explanation(self.position.fen, best, line, candidates, prose)
 
@@ -186,10 +196,10 @@ class _Reader:
         return line[: self.style.plies]
 
     def _candidates(
-        self, best: str, line: Line, told: Sequence[Mapping[str, Any]]
+        self, first: Candidate, told: Sequence[Mapping[str, Any]]
     ) -> tuple[Candidate, ...]:
-        """The best move first, then the others as they come; without the best there are none."""
-        found: dict[str, Candidate] = {}
+        """The best move first, then the others as they come."""
+        found = {first.move: first}
         for one in told:
             try:
                 move = read_move(self.ground.root, one["move"]).uci()
@@ -200,10 +210,7 @@ class _Reader:
                 self.counts["cut.candidate_repeated"] += 1
                 continue
             found[move] = Candidate(move, float(one["score"]), self._continuation(move, one))
-        if best not in found:
-            return tuple(found.values())
-        first = Candidate(best, found.pop(best).score, line[1:])
-        return (first, *list(found.values())[: self.style.candidates - 1])
+        return tuple(found.values())[: self.style.candidates]
 
     def _continuation(self, move: str, one: Mapping[str, Any]) -> Line:
         """A candidate's line; the move itself may stand before it."""

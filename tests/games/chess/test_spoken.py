@@ -1,0 +1,3 @@
+"""Moves as people write them."""
+
+from __future__ import annotations
