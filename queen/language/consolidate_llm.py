@@ -137,14 +137,14 @@ def _traced(text: str, ground: Ground, known: Material) -> tuple[Sentence, Sourc
         _core(sentence.claims[0]): (sentence, source)
         for sentence, source in zip(known.said, known.sources, strict=True)
     }
-    read = sentences(text, ground)
-    for sentence in read:
+    reason = "malformed"
+    for sentence in sentences(text, ground):
         if sentence.claims and _core(sentence.claims[0]) in open_:
             meant, source = open_[_core(sentence.claims[0])]
             return _revalued(sentence, meant.claims[0], ground), source
-    if not read:
-        return "malformed"
-    return "untraceable" if any(sentence.claims for sentence in read) else "no_claim"
+        if reason != "untraceable":
+            reason = "untraceable" if sentence.claims else "no_claim"
+    return reason
 
 
 def _core(claim: Claim) -> tuple[str, tuple[str, ...], tuple[str, ...]]:

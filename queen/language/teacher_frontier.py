@@ -13,7 +13,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import chess
 import orjson
@@ -23,11 +23,19 @@ from queen.games.chess.position import Position
 from queen.games.chess.spoken import read_line, read_move
 from queen.language.api.forms import Unusable, read_form
 from queen.language.api.messages import Question, Reply
-from queen.language.explanation import Candidate, Explanation, ExplanationError, parse, render
+from queen.language.explanation import (
+    Candidate,
+    Explanation,
+    ExplanationError,
+    Sentence,
+    parse,
+    render,
+)
 from queen.language.ground import Ground, Line
 from queen.language.teacher_hce import Style
 from queen.language.wording import patterns, understand
 
+Kept = TypeVar("Kept")
 HISTORY = 12
 """Plies of the game that are told."""
 
@@ -210,7 +218,7 @@ class _Reader:
                 self.counts["cut.candidate_repeated"] += 1
                 continue
             found[move] = Candidate(move, float(one["score"]), self._continuation(move, one))
-        return tuple(found.values())[: self.style.candidates]
+        return self._first(tuple(found.values()), self.style.candidates)
 
     def _continuation(self, move: str, one: Mapping[str, Any]) -> Line:
         """A candidate's line; the move itself may stand before it."""
@@ -223,9 +231,9 @@ class _Reader:
         self.counts["cut.line_move"] += left_out
         return line[: self.style.plies - 1]
 
-    def _prose(self, texts: Sequence[str]) -> Any:
-        kept = []
-        for text in texts[: self.style.sentences]:
+    def _prose(self, texts: Sequence[str]) -> tuple[Sentence, ...]:
+        kept: list[Sentence] = []
+        for text in texts:
             read = understand(text, self.ground)
             if read.sentence is None:
                 self.counts[f"cut.{read.reason}"] += 1
@@ -233,8 +241,15 @@ class _Reader:
                 self.counts["cut.repeated"] += 1
             else:
                 kept.append(read.sentence)
-                self.counts[f"sentences.{'' if read.sentence.claims else 'un'}checked"] += 1
-        return tuple(kept)
+        prose = self._first(tuple(kept), self.style.sentences)
+        for sentence in prose:
+            self.counts[f"sentences.{'' if sentence.claims else 'un'}checked"] += 1
+        return prose
+
+    def _first(self, told: tuple[Kept, ...], most: int) -> tuple[Kept, ...]:
+        """As many as were asked for."""
+        self.counts["cut.too_many"] += max(0, len(told) - most)
+        return told[:most]
 
 
 def _system() -> str:

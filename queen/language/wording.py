@@ -44,7 +44,6 @@ _CHESS_TOKEN = re.compile(r"<(?:[a-h][1-8]|[PNBRQKpnbrqk])>")
 _COMES = re.compile(
     r"\b(?:after|following|once|with|and|then|plays?|playing|by)\s*\Z", re.IGNORECASE
 )
-_KEYWORD = re.compile(r"(?:best|line|candidate)\b")
 
 
 @dataclass(frozen=True)
@@ -82,21 +81,30 @@ def understand(text: str, ground: Ground) -> Understood:
 def best_reading(text: str, ground: Ground) -> Sentence | None:
     """The reading of a sentence that says most: a true claim, any claim, or none; None for what
     cannot stand in an explanation (several lines, control characters, no words)."""
-    return max(sentences(text, ground), key=lambda read: _worth(read, ground), default=None)
+    best, worth = None, -1
+    for read in sentences(text, ground):
+        if _worth(read, ground) > worth:
+            best, worth = read, _worth(read, ground)
+        if worth == _MOST:
+            break
+    return best
 
 
-def sentences(text: str, ground: Ground) -> list[Sentence]:
+def sentences(text: str, ground: Ground) -> Iterator[Sentence]:
     """A sentence's readings with their claims, the likeliest first; none if it is malformed."""
     flat = " ".join(text.split())
     flat = flat if flat.endswith((".", "!", "?")) else f"{flat}."
     flat = re.sub(r"\A[A-H](?=[1-8]\b)", lambda first: first[0].lower(), flat)
     flat = re.sub(r"\A[a-z](?=[a-z]*\s)", lambda first: first[0].upper(), flat)
-    if not 3 < len(flat) <= LONGEST or not flat.isprintable() or _KEYWORD.match(flat):
-        return []
+    if not 3 < len(flat) <= LONGEST or not flat.isprintable():
+        return
     if re.search(r"[<>]", _CHESS_TOKEN.sub("", flat)):
-        return []
-    found = islice(readings(flat, ground), READINGS)
-    return [Sentence(reading, grammar.read(reading, ground)) for reading in found]
+        return
+    for reading in islice(readings(flat, ground), READINGS):
+        yield Sentence(reading, grammar.read(reading, ground))
+
+
+_MOST = 3
 
 
 def _worth(sentence: Sentence, ground: Ground) -> int:
@@ -105,7 +113,7 @@ def _worth(sentence: Sentence, ground: Ground) -> int:
     claim = sentence.claims[0]
     if claim.kind == IMPOSSIBLE:
         return 1
-    return 3 if checkable(claim) and board_holds(claim, ground) else 2
+    return _MOST if checkable(claim) and board_holds(claim, ground) else 2
 
 
 def readings(text: str, ground: Ground) -> Iterator[str]:

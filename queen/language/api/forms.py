@@ -23,7 +23,10 @@ class Unusable:
 
 
 def read_form(reply: Reply, schema: Mapping[str, Any]) -> Any | Unusable:
-    """The JSON value of a reply, valid by the schema; a code fence around it is forgiven."""
+    """The JSON value of a reply, valid by the schema.
+
+    A code fence around it is forgiven, and so are lists that are too long: the reader cuts them.
+    """
     if isinstance(reply, Failure):
         return Unusable(f"api.{reply.reason}", reply.detail)
     if reply.finish in ("refused", "length"):
@@ -40,10 +43,9 @@ def _checked(answer: Answer, schema: Mapping[str, Any]) -> Any | Unusable:
         value = orjson.loads(fenced[1] if fenced else answer.text)
     except ValueError as error:
         return Unusable("answer.not_json", str(error))
-    validator = jsonschema.Draft202012Validator(dict(schema))
-    fault = next(
-        iter(sorted(validator.iter_errors(value), key=lambda e: list(map(str, e.path)))), None
-    )
+    errors = jsonschema.Draft202012Validator(dict(schema)).iter_errors(value)
+    faults = [fault for fault in errors if fault.validator != "maxItems"]
+    fault = min(faults, key=lambda fault: str(fault.json_path), default=None)
     if fault is not None:
         return Unusable("answer.wrong_form", f"{fault.json_path}: {fault.message}"[:200])
     return value

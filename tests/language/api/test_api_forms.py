@@ -35,6 +35,11 @@ def test_an_answer_is_read(text: str) -> None:
     assert read_form(said(text), SCHEMA) == {"moves": ["e4"]}
 
 
+def test_a_list_that_is_too_long_is_left_to_the_reader() -> None:
+    text = '{"moves": ["e4", "d4", "c4", "e4"]}'
+    assert read_form(said(text), SCHEMA) == {"moves": ["e4", "d4", "c4", "e4"]}
+
+
 @pytest.mark.parametrize(
     ("reply", "reason", "detail"),
     [
