@@ -77,11 +77,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("base_url")
     parser.add_argument("--positions", type=int, default=5)
-    parser.add_argument("--modes", nargs="*", default=list(MODES))
+    parser.add_argument("--modes", nargs="*", choices=list(MODES), default=list(MODES))
+    parser.add_argument("--stages", nargs="*", default=["seeds", "consolidate"])
+    parser.add_argument("--max-tokens", type=int, default=320)
     given = parser.parse_args()
     for mode in given.modes:
-        llm = {"base_url": given.base_url, "model": "local", "key_env": "", "max_tokens": 600}
-        for stage in ("seeds", "consolidate"):
+        llm: dict[str, Any] = {"base_url": given.base_url, "model": "local", "key_env": None}
+        llm["max_tokens"] = given.max_tokens
+        for stage in given.stages:
             print(f"{stage}, answer {mode}", flush=True)
             started = time.monotonic()
             with tempfile.TemporaryDirectory() as folder:

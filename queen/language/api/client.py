@@ -71,7 +71,7 @@ class Api:
                     cache.put_many(KIND, {name: reply.to_bytes()})
                 replies[name] = reply
                 if told is not None:
-                    told(len(replies), len(by_name), f"${self.ledger.usd:.4f}")
+                    told(len(replies), len(by_name), self.ledger.told())
 
             if open_:
                 require_price(endpoint, self.limits.budget)

@@ -79,6 +79,10 @@ class Ledger:
             "api.budget with `queen configure` and run again",
         )
 
+    def told(self) -> str:
+        """What was spent, for a line of progress."""
+        return f"${self.usd:.4f}" if self.usd else f"{self.tokens} tokens"
+
     def figures(self) -> dict[str, float]:
         """For the run's record and MLflow; empty if nothing was asked."""
         if not self.counts:

@@ -213,8 +213,19 @@ class Session:
 
 def no_answers(endpoint: Endpoint, last: Failure) -> EndpointError:
     """The error for an endpoint of which nothing comes back."""
-    what = f"does not answer ({last.reason}: {last.detail})"
-    return stopped(endpoint, what, "see that it runs and takes such requests, then run again")
+    if last.reason == "refused_request":
+        what = f"refuses every request ({last.detail})"
+    else:
+        what = f"does not answer ({last.reason}: {last.detail})"
+    return stopped(endpoint, what, _REMEDIES.get(last.reason, "see that it runs, then run again"))
+
+
+_REMEDIES = {
+    "refused_request": "look at llm.answer, llm.length_field and llm.extra: it may not know a "
+    "field (answer: text asks for the least)",
+    "timeout": "raise api.timeout_s, or lower api.concurrency or llm.max_tokens",
+    "rate_limited": "lower api.concurrency, or set api.requests_per_minute and tokens_per_minute",
+}
 
 
 def _unreached(error: Any, key: str) -> AgainError:

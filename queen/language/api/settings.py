@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -76,6 +77,11 @@ class Endpoint:
                 "base_url carries a user, a password or a query",
                 where=f"endpoint at {parts.hostname}",
                 remedy="it would stand in records: put the key in the variable key_env names",
+            )
+        if self.key_env and not re.fullmatch(r"[A-Z][A-Z0-9_]*", self.key_env):
+            raise self._error(
+                "names no environment variable in key_env",
+                "give the variable's name in capitals, as OPENAI_API_KEY, never the key itself",
             )
         if not self.model:
             raise self._error("has no model", "say which, as `queen configure teacher.llm.model=…`")

@@ -127,6 +127,18 @@ def test_a_server_that_only_fails_ends_the_run_early(speaker: LocalSpeaker, tmp_
         assert len(server.seen) == 4
 
 
+def test_a_server_that_refuses_such_requests_is_told_apart(
+    speaker: LocalSpeaker, tmp_path: Path
+) -> None:
+    body = '{"error": {"message": "unknown field response_format"}}'
+    with LocalServer(speaker, [Fault(400, body)] * 9) as server:
+        with pytest.raises(EndpointError, match="refuses every request") as caught:
+            Api(QUICK, tmp_path / "a", ENVIRONMENT).ask(endpoint(server.url), questions(3))
+        assert len(server.seen) == 3
+    assert "unknown field response_format" in str(caught.value)
+    assert "llm.answer" in str(caught.value)
+
+
 def test_nobody_at_the_address_is_an_error_that_names_it(tmp_path: Path) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -190,6 +202,7 @@ def test_an_answer_that_repeats_the_key_is_kept_without_it(
         ({}, {}, "LOCAL_KEY is not set"),
         ({}, {"LOCAL_KEY": "two words"}, "cannot be a key"),
         ({"model": ""}, ENVIRONMENT, "has no model"),
+        ({"key_env": "sk-secret"}, ENVIRONMENT, "names no environment variable"),
         ({"base_url": "ftp://x/v1"}, ENVIRONMENT, "no http"),
         ({"base_url": "https://me:secret@x.example/v1"}, ENVIRONMENT, "carries a user"),
         ({"base_url": "https://x.example/v1"}, ENVIRONMENT, "price of 'tiny' is not known"),
