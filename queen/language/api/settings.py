@@ -84,7 +84,9 @@ class Endpoint:
                 "give the variable's name in capitals, as OPENAI_API_KEY, never the key itself",
             )
         if not self.model:
-            raise self._error("has no model", "say which, as `queen configure teacher.llm.model=…`")
+            raise self._error(
+                "has no model", "say which: teacher.llm.model, or consolidate.llm.model"
+            )
         if self.max_tokens < 1:
             raise self._error("allows no answer", "give max_tokens of 1 or more")
 

@@ -18,12 +18,15 @@ import pytest
 from api_asking import ENVIRONMENT, KEY, QUICK, SCHEMA, endpoint, questions
 from local_model.server import Fault, LocalServer
 from local_model.speaker import LocalSpeaker
+from test_api_pace import Clock
 
 from queen.errors import QueenError
+from queen.language.api import session
 from queen.language.api.client import Api
 from queen.language.api.faults import EndpointError, retry_after
 from queen.language.api.ledger import BudgetError
 from queen.language.api.messages import Answer, Failure
+from queen.language.api.pace import Pace
 from queen.language.api.settings import Budget, Endpoint, Limits, Price
 
 
@@ -125,6 +128,32 @@ def test_a_server_that_only_fails_ends_the_run_early(speaker: LocalSpeaker, tmp_
         server.faults.clear()
         assert len(Api(limits, tmp_path / "a", ENVIRONMENT).ask(endpoint(server.url), questions(1)))
         assert len(server.seen) == 4
+
+
+@pytest.mark.parametrize(
+    ("rates", "minutes"),
+    [({"requests_per_minute": 2}, 2), ({"tokens_per_minute": 1}, 4), ({}, 0)],
+)
+def test_rates_hold_for_all_requests_and_retries_too(
+    speaker: LocalSpeaker,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    rates: Mapping[str, int],
+    minutes: int,
+) -> None:
+    """Five attempts for four records, on a clock that only moves while somebody waits."""
+    clock = Clock()
+
+    class OnThatClock(Pace):
+        def __init__(self, per_minute: int) -> None:
+            super().__init__(per_minute, clock, clock.sleep)
+
+    monkeypatch.setattr(session, "Pace", OnThatClock)
+    limits = Limits(concurrency=3, retries=1, backoff_s=0.01, **rates)
+    with LocalServer(speaker, [Fault(500)]) as server:
+        Api(limits, tmp_path / "a", ENVIRONMENT).ask(endpoint(server.url), questions(4))
+        assert len(server.seen) == 5
+    assert 100.0 + 60 * minutes <= clock.now < 100.0 + 60 * (minutes + 1)
 
 
 def test_a_server_that_refuses_such_requests_is_told_apart(
