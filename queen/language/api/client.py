@@ -18,7 +18,7 @@ from queen.language.api.messages import (
     request_body,
     request_hash,
 )
-from queen.language.api.session import Session, no_answers
+from queen.language.api.session import Kept, Request, Session, no_answers
 from queen.language.api.settings import Endpoint, Limits
 
 KIND = "chat"
@@ -59,37 +59,38 @@ class Api:
         endpoint.require_sound()
         bodies = [request_body(endpoint, question) for question in questions]
         names = [request_hash(endpoint, body) for body in bodies]
-        by_name = dict(zip(names, bodies, strict=True))
+        replies: dict[str, Reply] = {}
         with SearchCache(self.answers) as cache:
-            found = cache.get_many(KIND, list(by_name))
-            replies: dict[str, Reply] = {n: Answer.from_bytes(raw) for n, raw in found.items()}
+            found = cache.get_many(KIND, names)
+            replies.update({name: Answer.from_bytes(raw) for name, raw in found.items()})
             self.ledger.counts["from_cache"] += len(replies)
-            open_ = {name: body for name, body in by_name.items() if name not in replies}
 
             def keep(name: str, reply: Reply) -> None:
                 if isinstance(reply, Answer):
                     cache.put_many(KIND, {name: reply.to_bytes()})
                 replies[name] = reply
                 if told is not None:
-                    told(len(replies), len(by_name), self.ledger.told())
+                    told(len(replies), len(set(names)), self.ledger.told())
 
+            open_ = {
+                name: Request(body, question.id)
+                for name, body, question in zip(names, bodies, questions, strict=True)
+                if name not in replies
+            }
             if open_:
-                require_price(endpoint, self.limits.budget)
-                session = (endpoint, self.limits, find_key(endpoint, self.environ), self.ledger)
-                ids = dict(zip(names, (question.id for question in questions), strict=True))
-                asyncio.run(_ask(Session(*session, keep), open_, ids))
+                self._fetch(endpoint, open_, keep)
         _require_some(endpoint, list(replies.values()))
         return [replies[name] for name in names]
+
+    def _fetch(self, endpoint: Endpoint, requests: Mapping[str, Request], keep: Kept) -> None:
+        """Ask what the cache does not know; replies go to `keep`."""
+        require_price(endpoint, self.limits.budget)
+        key = find_key(endpoint, self.environ)
+        asyncio.run(Session(endpoint, self.limits, key, self.ledger, keep).ask(requests))
 
     def figures(self) -> dict[str, float]:
         """What this run asked, spent and found in the cache; empty if it asked nothing."""
         return self.ledger.figures()
-
-
-async def _ask(
-    session: Session, bodies: Mapping[str, Mapping[str, object]], ids: Mapping[str, str]
-) -> None:
-    await session.ask(bodies, ids)
 
 
 def find_key(endpoint: Endpoint, environ: Mapping[str, str]) -> str:

@@ -51,7 +51,6 @@ class Ledger:
         self.reserved_usd += cost(endpoint, bound)
         self.reserved_tokens += sum(bound)
         self.open += 1
-        self.counts["requests"] += 1
 
     def settle(self, endpoint: Endpoint, bound: Bound, used: Bound, *, lost: bool = False) -> None:
         """Put what was used in the place of what was reserved."""

@@ -76,6 +76,10 @@ class Halt:
     def hold(self, seconds: float) -> None:
         self._until = max(self._until, self.clock() + seconds)
 
+    @property
+    def holds(self) -> bool:
+        return self._until > self.clock()
+
     async def wait(self) -> None:
         while (left := self._until - self.clock()) > 0:
             await self.sleep(left)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from queen.errors import QueenError
 from queen.language.api.faults import (
@@ -25,7 +25,7 @@ from queen.language.api.messages import (
     read_completion,
     upper_bound,
 )
-from queen.language.api.pace import Halt, Pace
+from queen.language.api.pace import Entry, Halt, Pace
 from queen.language.api.settings import Endpoint, Limits
 
 if TYPE_CHECKING:
@@ -34,6 +34,13 @@ if TYPE_CHECKING:
 
 NO_KEY = "none"
 Kept = Callable[[str, Reply], None]
+
+
+class Request(NamedTuple):
+    """What is sent, and the record it is about."""
+
+    body: Mapping[str, Any]
+    record: str
 
 
 class Session:
@@ -58,25 +65,21 @@ class Session:
         self._tokens = Pace(limits.tokens_per_minute)
         self._settled = asyncio.Condition()
 
-    async def ask(self, bodies: Mapping[str, Mapping[str, Any]], ids: Mapping[str, str]) -> None:
-        """Ask everything; each reply goes to `keep`.
-
-        Args:
-            bodies: requests by hash.
-            ids: the record each is about, by hash.
+    async def ask(self, requests: Mapping[str, Request]) -> None:
+        """Ask everything, by hash; each reply goes to `keep`.
 
         Raises:
             QueenError: the run has to stop; requests in flight were waited for and kept.
         """
         slots = asyncio.Semaphore(self.limits.concurrency)
 
-        async def one(name: str, body: Mapping[str, Any]) -> None:
+        async def one(name: str, request: Request) -> None:
             async with slots:
                 if self._stop is None:
-                    await self._answer(name, body, ids[name])
+                    await self._answer(name, request)
 
         async with self._client() as self._openai:
-            await asyncio.gather(*(one(name, body) for name, body in bodies.items()))
+            await asyncio.gather(*(one(name, request) for name, request in requests.items()))
         if self._stop is not None:
             raise self._stop
 
@@ -90,10 +93,10 @@ class Session:
             timeout=self.limits.timeout_s,
         )
 
-    async def _answer(self, name: str, body: Mapping[str, Any], record: str) -> None:
+    async def _answer(self, name: str, request: Request) -> None:
         """One request to its reply; what must end the run is noted, not raised."""
         try:
-            reply: Reply = await self._with_retries(body, record)
+            reply: Reply = await self._with_retries(request)
         except AgainError as error:
             reply = Failure(error.reason, error.detail)
         except RefusedError as error:
@@ -114,7 +117,7 @@ class Session:
         if self._failed_in_a_row >= self.limits.give_up_after:
             self._stop = self._stop or no_answers(self.endpoint, reply)
 
-    async def _with_retries(self, body: Mapping[str, Any], record: str) -> Answer:
+    async def _with_retries(self, request: Request) -> Answer:
         from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt
 
         async for attempt in AsyncRetrying(
@@ -125,7 +128,7 @@ class Session:
         ):
             with attempt:
                 self.ledger.counts["retries"] += attempt.retry_state.attempt_number > 1
-                return await self._attempt(body, record)
+                return await self._attempt(request)
         raise AssertionError("tenacity returns or raises")
 
     def _pause(self, state: RetryCallState) -> float:
@@ -140,13 +143,13 @@ class Session:
         backoff = wait_random_exponential(multiplier=limits.backoff_s, max=limits.longest_wait_s)
         return limits.backoff_s / 2 + backoff(state)
 
-    async def _attempt(self, body: Mapping[str, Any], record: str) -> Answer:
-        bound = upper_bound(self.endpoint, body)
-        await self._reserve(bound, record)
+    async def _attempt(self, request: Request) -> Answer:
+        bound = upper_bound(self.endpoint, request.body)
+        await self._reserve(bound, request.record)
         used, lost = Bound(0, 0), False
         try:
             paced = await self._turn(bound)
-            answer = await self._send(body, bound)
+            answer = await self._send(request.body, bound)
             used = Bound(answer.prompt_tokens, answer.answer_tokens)
             paced.amount = sum(used)
             return answer
@@ -160,14 +163,15 @@ class Session:
             async with self._settled:
                 self._settled.notify_all()
 
-    async def _turn(self, bound: Bound) -> Any:
+    async def _turn(self, bound: Bound) -> Entry:
         """Wait until the endpoint lets us and the rates allow it."""
-        await self._requests.wait()
-        entry = await self._tokens.wait(sum(bound))
-        await self._halt.wait()
-        if self._stop is not None:
-            raise self._stop
-        return entry
+        while self._stop is None:
+            await self._halt.wait()
+            await self._requests.wait()
+            entry = await self._tokens.wait(sum(bound))
+            if not self._halt.holds:
+                return entry
+        raise self._stop
 
     def _hold(self, error: AgainError) -> None:
         """What an endpoint asks of one request holds for all."""
@@ -191,6 +195,7 @@ class Session:
         """One attempt on the wire. No exception of the client's gets out: it may hold the key."""
         import openai
 
+        self.ledger.counts["requests"] += 1
         try:
             async with asyncio.timeout(self.limits.timeout_s):
                 raw = await self._openai.chat.completions.with_raw_response.create(
