@@ -13,7 +13,6 @@ import pyarrow.parquet as pq
 
 from queen.engines.cache import SearchCache
 from queen.engines.pool import Analyser, EngineSettings
-from queen.language.api.client import Api
 from queen.lineage.artifact import Artifact, Draft
 from queen.lineage.state import State
 from stages.settings import build
@@ -75,6 +74,15 @@ class Progress(Protocol):
     def __call__(self, done: int, total: int, note: str = "") -> None: ...
 
 
+class Asks(Protocol):
+    """Asks language models behind an API (`queen.language.api.client.Api`, which stages that
+    ask nobody need not know)."""
+
+    def ask(self, endpoint: Any, questions: Sequence[Any], told: Progress) -> list[Any]: ...
+
+    def figures(self) -> dict[str, float]: ...
+
+
 @dataclass
 class Job(Generic[P]):
     """Everything a stage's functions may use.
@@ -100,7 +108,7 @@ class Job(Generic[P]):
     identities: Mapping[str, Any]
     sink: Sink
     progress: Progress
-    api: Api
+    api: Asks
     shard_key: str = ""
 
     def scratch(self) -> Path:
