@@ -84,13 +84,15 @@ class Session:
             raise self._stop
 
     def _client(self) -> AsyncOpenAI:
-        from openai import AsyncOpenAI
+        from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 
         return AsyncOpenAI(
             api_key=self._key or NO_KEY,
             base_url=self.endpoint.base_url,
             max_retries=0,
             timeout=self.limits.timeout_s,
+            # What runs on this machine is not asked through a proxy, whatever the environment says.
+            http_client=DefaultAsyncHttpxClient(trust_env=False) if self.endpoint.local else None,
         )
 
     async def _answer(self, name: str, request: Request) -> None:

@@ -75,6 +75,18 @@ def test_another_model_or_prompt_is_another_request(speaker: LocalSpeaker, tmp_p
     assert "response_format" not in bodies[2]
 
 
+def test_a_server_of_this_machine_is_asked_past_any_proxy(
+    speaker: LocalSpeaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    with LocalServer(speaker) as server:
+        (reply,) = Api(QUICK, tmp_path / "a", ENVIRONMENT).ask(endpoint(server.url), questions(1))
+    assert isinstance(reply, Answer)
+
+
 def test_what_may_pass_is_tried_again(speaker: LocalSpeaker, tmp_path: Path) -> None:
     faults = [Fault(429, headers={"Retry-After": "0.05"}), Fault(503), Fault(0), None, Fault(500)]
     with LocalServer(speaker, faults) as server:
