@@ -11,6 +11,8 @@ schema that lists the legal moves or the statements there are. Prints their reco
 from __future__ import annotations
 
 import argparse
+import json
+import sqlite3
 import sys
 import tempfile
 import time
@@ -50,12 +52,20 @@ def seeds(folder: Path, llm: dict[str, Any], positions: int) -> None:
         print("   counts", dict(record.counts))
     except QueenError as error:
         print("  ", str(error).splitlines()[0])
+    show_answers(project)
     for shard in (project / ".state" / "shards" / "seeds").glob("*/rows.parquet"):
         rows = pq.read_table(shard).to_pylist()
         print("   dropped", [row["dropped"] for row in rows])
         for row in rows:
             if row["text"]:
                 print("     ", row["text"].replace("\n", " | ")[:300])
+
+
+def show_answers(project: Path) -> None:
+    """What the model said, word for word."""
+    with sqlite3.connect(project / ".state" / "answers.sqlite") as answers:
+        for (raw,) in answers.execute("SELECT answer FROM searches"):
+            print("   said", json.loads(raw)["text"][:400].replace("\n", " "))
 
 
 def consolidate(folder: Path, llm: dict[str, Any]) -> None:
@@ -71,6 +81,7 @@ def consolidate(folder: Path, llm: dict[str, Any]) -> None:
     record = run_stage(f"consolidate@{KEY}", project).record
     print("   counts", dict(record.counts))
     print("   cut", dict(record.drops))
+    show_answers(project)
 
 
 def main() -> None:

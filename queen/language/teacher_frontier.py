@@ -83,8 +83,8 @@ class Told:
         explanation: None if the answer is unusable.
         reason: why it is: `api.…` where none came, `answer.…` for its form, else one of
             `explanation.Reason`'s words.
-        counts: what of a usable answer was cut, as `cut.false`, and kept: `sentences.checked`
-            and `sentences.unchecked`.
+        counts: what was cut, as `cut.false`, and kept: `sentences.checked` and
+            `sentences.unchecked`. For an unusable answer only why no sentence is left.
     """
 
     explanation: Explanation | None
@@ -153,7 +153,7 @@ def explanation_of(reply: Reply, asked: Question, position: Position, style: Sty
     try:
         said = reader.explanation(data)
         if not said.prose:
-            return Told(None, "no_sentence")
+            return Told(None, "no_sentence", dict(+reader.counts))
         if parse(render(said), position) != said:
             return Told(None, "answer.reads_otherwise")
     except MoveTextError as error:

@@ -126,13 +126,17 @@ def test_what_is_wrong_inside_a_good_answer_is_cut_and_counted() -> None:
         (told(GOOD, more=1), "answer.wrong_form"),
         (told(GOOD, best_move="Bb6"), "bad_move:illegal"),
         (told(GOOD, best_move="the bishop"), "bad_move:malformed"),
-        (told(GOOD, sentences=["White is 9 pawns ahead in material."]), "no_sentence"),
         (explanation_of(Failure("timeout"), ASKED, SPANISH, STYLE), "api.timeout"),
         (explanation_of(Answer("{", "length", 1, 1), ASKED, SPANISH, STYLE), "answer.cut_off"),
     ],
 )
 def test_an_answer_that_cannot_be_used_has_its_reason(found: Told, reason: str) -> None:
     assert found == Told(None, reason)
+
+
+def test_an_answer_of_which_no_sentence_is_left_says_why() -> None:
+    found = told(GOOD, sentences=["White is 9 pawns ahead in material.", "<end>"])
+    assert found == Told(None, "no_sentence", {"cut.false": 1, "cut.malformed": 1})
 
 
 def test_what_the_embedded_teacher_would_say_comes_through_whole() -> None:
@@ -199,7 +203,7 @@ def test_any_answer_of_the_right_form_is_an_explanation_or_has_a_reason(
     found = explanation_of(reply, question("x", position, STYLE), position, STYLE)
     if found.explanation is None:
         assert found.reason
-        assert not found.counts
+        assert not found.counts or found.reason == "no_sentence"
     else:
         assert parse(render(found.explanation), position) == found.explanation
         assert Explanation.from_json(found.explanation.to_json()) == found.explanation
