@@ -74,6 +74,15 @@ class Progress(Protocol):
     def __call__(self, done: int, total: int, note: str = "") -> None: ...
 
 
+class Asks(Protocol):
+    """Asks language models behind an API (`queen.language.api.client.Api`, which stages that
+    ask nobody need not know)."""
+
+    def ask(self, endpoint: Any, questions: Sequence[Any], told: Progress) -> list[Any]: ...
+
+    def figures(self) -> dict[str, float]: ...
+
+
 @dataclass
 class Job(Generic[P]):
     """Everything a stage's functions may use.
@@ -84,6 +93,7 @@ class Job(Generic[P]):
         seed: seed of the run or round.
         inputs: complete artifacts by role.
         scratch: gives a folder for resumable work of one shard.
+        api: asks language models behind an endpoint, within what this run may spend.
     """
 
     stage: str
@@ -98,6 +108,7 @@ class Job(Generic[P]):
     identities: Mapping[str, Any]
     sink: Sink
     progress: Progress
+    api: Asks
     shard_key: str = ""
 
     def scratch(self) -> Path:

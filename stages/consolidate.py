@@ -12,7 +12,9 @@ import orjson
 import pyarrow as pa
 
 from queen.errors import QueenError
-from queen.language.consolidate import Rules, consolidate
+from queen.language.api.settings import Endpoint
+from queen.language.consolidate import Rules
+from queen.language.consolidate_llm import prompts_digest
 from queen.language.engine_facts import EngineFacts, Node, TermTable
 from queen.language.explanation import Explanation, ExplanationError, parse, render
 from queen.language.proof import check
@@ -21,11 +23,13 @@ from queen.lineage.artifact import Draft
 from queen.search.candidates import Weighed
 from queen.search.tree import Node as TreeNode
 from queen.search.tree import Tree
-from stages import gates
+from stages import asking, gates
 from stages.base import ROWS, Job, Shard, StageSpec, concat_shards, rows_table, spans, write_rows
 from stages.engine import classical_tables, position_after
 from stages.facts import facts_to_json
+from stages.folders import Folder, LlmFolder, Place, RulesFolder
 from stages.positions import pid_of
+from stages.settings import only
 from stages.trees import trees_from_rows
 
 TREES_PER_SHARD = 128
@@ -58,12 +62,15 @@ class Params:
     """How explanations are folded.
 
     Attributes:
-        consolidator: `rules`, which adds nothing.
+        consolidator: `rules`, which adds nothing, or `llm`, a language model behind an API, held
+            to that by the same proof; where its answer cannot be used, the rules fold.
         rules: how much of the children is kept.
+        llm: that model.
     """
 
-    consolidator: Literal["rules"] = "rules"
+    consolidator: Literal["rules", "llm"] = "rules"
     rules: Rules = field(default_factory=Rules)
+    llm: Endpoint = field(default_factory=Endpoint, metadata=only("consolidator", "llm"))
 
 
 def shards(job: Job[Params]) -> Sequence[Shard]:
@@ -78,8 +85,10 @@ def work(job: Job[Params], shard: Shard, out: Path) -> None:
     origins = {row["pid"]: row for row in job.table("explained").to_pylist()}
     terms = _terms(job, trees)
     counts: Counter[str] = Counter()
-    folded = [row for tree in trees for row in _fold(job, tree, origins[tree.id], terms, counts)]
+    fold = LlmFolder(job, job.params.llm) if job.params.consolidator == "llm" else RulesFolder(job)
+    folded = _folded(trees, fold, origins, terms, counts)
     write_rows(out / ROWS, rows_table(folded, CONSOLIDATED))
+    fold.finish(out)
     (out / COUNTS).write_bytes(orjson.dumps(dict(sorted(counts.items()))))
 
 
@@ -99,8 +108,15 @@ def assemble(job: Job[Params], folders: Sequence[Path], out: Path) -> Draft:
     drops = {k.removeprefix("cut."): v for k, v in counts.items() if k.startswith("cut.")}
     kept = {k: v for k, v in counts.items() if not k.startswith("cut.")}
     share = counts["model_sentences"] / max(1, counts["sentences"])
-    licences = job.inputs["trees"].record.licences
-    return Draft(kept, drops, {"model_share": round(share, 6)}, licences=licences)
+    licences = dict(job.inputs["trees"].record.licences)
+    figures = {"model_share": round(share, 6)}
+    if job.params.consolidator == "rules":
+        return Draft(kept, drops, figures, licences=licences)
+    llm = job.params.llm
+    told = asking.identity(llm, prompts_digest(), folders)
+    licences["consolidator"] = f"answers of {llm.model}: see the terms of {llm.base_url}"
+    kept |= {f"llm.{name}": n for name, n in asking.counted(folders).items()}
+    return Draft(kept, drops, figures, {"consolidator": {"kind": "llm", **told}}, licences)
 
 
 def _roots(job: Job[Params]) -> list[str]:
@@ -108,37 +124,63 @@ def _roots(job: Job[Params]) -> list[str]:
     return list(dict.fromkeys(job.table("trees")["root"].to_pylist()))
 
 
-def _fold(
-    job: Job[Params],
-    tree: Tree,
-    origin: Mapping[str, Any],
+def _folded(
+    trees: Sequence[Tree],
+    fold: Folder,
+    origins: Mapping[str, Mapping[str, Any]],
     terms: Mapping[str, TermTable],
     counts: Counter[str],
-) -> Iterator[dict[str, Any]]:
-    """Every expanded node of a tree, deepest first; each may draw on those below it."""
-    below: dict[Line, Consolidated] = {}
-    expanded = [path for path, node in tree.nodes.items() if node.weighed]
-    for path in sorted(expanded, key=lambda p: (-len(p), p)):
-        inputs = _inputs(tree, path, below, terms)
-        try:
-            folded = consolidate(inputs, job.seed, _number(tree, path), job.params.rules)
-        except QueenError:
-            counts["cut.no_candidate_valued"] += 1
-            continue
-        violations = check(folded, inputs)
-        if violations:
-            raise QueenError(
-                f"a statement is traceable to nothing: {violations[0]}",
-                where=f"root {tree.id}, after {' '.join(path) or 'no move'}",
-                remedy="the consolidator added content: mend it, nothing was written",
-            )
-        below[path] = folded
-        _count(counts, inputs, folded)
-        yield _row(tree, path, origin, inputs, folded)
+) -> list[dict[str, Any]]:
+    """The rows of every expanded node, tree by tree and deepest first.
+
+    The trees are folded together, one depth after another: a node may draw on those below it.
+    """
+    below: dict[str, dict[Line, Consolidated]] = {tree.id: {} for tree in trees}
+    rows: dict[tuple[int, int, Line], dict[str, Any]] = {}
+    for level in _levels(trees):
+        places = [
+            Place(number, trees[number], path, _inputs(trees[number], path, below, terms))
+            for number, path in level
+        ]
+        for place, folded in zip(places, fold(places), strict=True):
+            if folded is None:
+                counts["cut.no_candidate_valued"] += 1
+                continue
+            _require_proof(place, folded)
+            below[place.tree.id][place.path] = folded
+            _count(counts, place.inputs, folded)
+            order = (place.number, -len(place.path), place.path)
+            rows[order] = _row(place.tree, place.path, origins[place.tree.id], place.inputs, folded)
+    return [rows[order] for order in sorted(rows)]
+
+
+def _levels(trees: Sequence[Tree]) -> Iterator[list[tuple[int, Line]]]:
+    """The expanded nodes as (tree's number, path), the deepest level first."""
+    places = [
+        (number, path)
+        for number, tree in enumerate(trees)
+        for path, node in tree.nodes.items()
+        if node.weighed
+    ]
+    for depth in sorted({len(path) for _, path in places}, reverse=True):
+        yield sorted(place for place in places if len(place[1]) == depth)
+
+
+def _require_proof(place: Place, folded: Consolidated) -> None:
+    violations = check(folded, place.inputs)
+    if violations:
+        raise QueenError(
+            f"a statement is traceable to nothing: {violations[0]}",
+            where=f"root {place.tree.id}, after {' '.join(place.path) or 'no move'}",
+            remedy="the consolidator added content: mend it, nothing was written",
+        )
 
 
 def _inputs(
-    tree: Tree, path: Line, below: Mapping[Line, Consolidated], terms: Mapping[str, TermTable]
+    tree: Tree,
+    path: Line,
+    below: Mapping[str, Mapping[Line, Consolidated]],
+    terms: Mapping[str, TermTable],
 ) -> Inputs:
     node = tree.nodes[path]
     assert node.weighed is not None
@@ -148,7 +190,7 @@ def _inputs(
             explanation=child.explanation,
             reason=child.reason,
             facts=_facts(child, terms),
-            below=below.get(child.path),
+            below=below[tree.id].get(child.path),
         )
         for child in tree.children(path)
     )
@@ -213,11 +255,6 @@ def _legal_after(node: TreeNode, line: Line) -> str | None:
         return position_after(node.position, line).fen
     except QueenError:
         return None
-
-
-def _number(tree: Tree, path: Line) -> int:
-    """A number for one node's wording, of its position alone."""
-    return int(pid_of(tree.nodes[path].position.key)[:8], 16)
 
 
 def _count(counts: Counter[str], inputs: Inputs, folded: Consolidated) -> None:

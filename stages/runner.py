@@ -10,11 +10,13 @@ import errno
 import os
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from queen.errors import QueenError
+from queen.language.api.client import Api
+from queen.language.api.settings import Limits
 from queen.lineage import verdicts
 from queen.lineage.artifact import (
     Artifact,
@@ -37,7 +39,7 @@ from queen.lineage.yamlio import read_yaml
 from stages.base import EngineParams, Job, Machine, Shard, StageSpec, engine_settings
 from stages.console import progress_printer
 from stages.registry import find_stage
-from stages.settings import build
+from stages.settings import build, relevant
 from stages.versions import version_of
 
 STOPPED = 2
@@ -106,7 +108,7 @@ def _tracked(spec: StageSpec, job: Job[Any], plan: Plan, final: Path) -> Artifac
         run.finish(
             "done",
             outputs=[Output(artifact.name, artifact.content)],
-            figures=_figures(artifact.record),
+            figures={**_figures(artifact.record), **job.api.figures()},
         )
     return artifact
 
@@ -137,6 +139,7 @@ def prepare(spec: StageSpec, key: str | None, project: Path) -> Job[Any]:
         identities=_identities(spec, engine, machine),
         sink=lambda step, figures: None,
         progress=progress_printer(spec.name if key is None else f"{spec.name}@{key}"),
+        api=Api(build(Limits, params.get("api", {}), "api"), state.answers),
     )
 
 
@@ -240,7 +243,7 @@ def _plain(params: Any) -> dict[str, Any]:
 
     An absolute path is reduced to its last part: what the file holds is in the shards' keys.
     """
-    plain: dict[str, Any] = _listed(asdict(params))
+    plain: dict[str, Any] = _listed(relevant(params))
     return plain
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -13,16 +13,18 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from queen.engines.analysis import Analysis
+from queen.engines.analysis import Analysis, EngineFailure
 from queen.engines.judge import RootVerdict
 from queen.engines.pool import Analyser
 from queen.games.chess.position import Position
+from queen.language.api.settings import Endpoint
 from queen.language.engine_facts import EngineFacts, Node
 from queen.language.explanation import Explanation, render
+from queen.language.teacher_frontier import prompts_digest
 from queen.language.teacher_hce import Style, TeacherInput, lines_to_evaluate, write
 from queen.lineage.artifact import Draft
 from queen.search.candidates import draw
-from stages import gates
+from stages import asking, frontier, gates
 from stages.base import (
     ROWS,
     Job,
@@ -39,6 +41,7 @@ from stages.explain import root_seed
 from stages.facts import facts_to_json
 from stages.models import load_expert
 from stages.positions import position_of
+from stages.settings import only
 
 POSITIONS_PER_SHARD = 100
 SEEDS = pa.schema(
@@ -63,10 +66,13 @@ class TeacherParams:
     """Who writes the seeds.
 
     Attributes:
-        kind: `hce`, the embedded teacher (Stockfish's classical terms and human mistakes).
+        kind: `hce`, the embedded teacher (Stockfish's classical terms and human mistakes), or
+            `frontier`, a language model behind an API.
+        llm: that model.
     """
 
-    kind: Literal["hce"] = "hce"
+    kind: Literal["hce", "frontier"] = "hce"
+    llm: Endpoint = field(default_factory=Endpoint, metadata=only("kind", "frontier"))
 
 
 @dataclass(frozen=True)
@@ -102,6 +108,20 @@ def work(job: Job[Params], shard: Shard, out: Path) -> None:
     """Explain a run of positions and check each explanation."""
     rows = _chosen(job)[shard.spec["start"] : shard.spec["stop"]]
     positions = [position_of(row) for row in rows]
+    if job.params.teacher.kind == "frontier":
+        judged = _by_frontier(job, rows, positions, out)
+    else:
+        judged = _by_hce(job, shard, rows, positions)
+    write_rows(out / ROWS, rows_table(judged, SEEDS))
+
+
+def _by_hce(
+    job: Job[Params],
+    shard: Shard,
+    rows: Sequence[Mapping[str, Any]],
+    positions: Sequence[Position],
+) -> list[dict[str, Any]]:
+    """The rows of the embedded teacher, who is told what the engine holds of each position."""
     moves = _human_moves(job, rows, positions)
     with job.searches() as cache, job.analyser(cache) as analyser:
         inputs = _inputs(job, analyser, positions, moves)
@@ -110,12 +130,35 @@ def work(job: Job[Params], shard: Shard, out: Path) -> None:
             i: write(given, job.seed, shard.spec["start"] + i, job.params.style)
             for i, given in inputs.items()
         }
-        reasons = _filtered(job.params, analyser, inputs, told)
-    judged = [
-        _row(row, inputs.get(i), told.get(i), reasons.get(i, "engine_failed"))
+        reasons = _reasons(told, _checked(job.params, analyser, positions, told))
+    facts = {i: given.facts for i, given in inputs.items()}
+    return [
+        _row(row, facts.get(i), told.get(i), reasons.get(i, "engine_failed"))
         for i, row in enumerate(rows)
     ]
-    write_rows(out / ROWS, rows_table(judged, SEEDS))
+
+
+def _by_frontier(
+    job: Job[Params], rows: Sequence[Mapping[str, Any]], positions: Sequence[Position], out: Path
+) -> list[dict[str, Any]]:
+    """The rows of a language model, who is told the position alone; the facts beside what it
+    wrote are those of the searches that checked it."""
+    params = job.params
+    answers = frontier.explain(job, params.teacher.llm, params.style, rows, positions, out)
+    told = {i: a.explanation for i, a in enumerate(answers) if a.explanation is not None}
+    with job.searches() as cache, job.analyser(cache) as analyser:
+        checked = _checked(params, analyser, positions, told)
+    reasons = _reasons(told, checked)
+    facts: dict[int, dict[tuple[str, ...], Node]] = {i: {} for i in told}
+    for (i, ply), _, verdict in checked:
+        if isinstance(verdict, RootVerdict):
+            facts[i][told[i].line[:ply]] = Node.from_verdict(verdict)
+    return [
+        _row(row, EngineFacts(facts[i]), told[i], reasons[i])
+        if i in told
+        else _row(row, None, None, answers[i].reason)
+        for i, row in enumerate(rows)
+    ]
 
 
 def assemble(job: Job[Params], folders: Sequence[Path], out: Path) -> Draft:
@@ -127,8 +170,14 @@ def assemble(job: Job[Params], folders: Sequence[Path], out: Path) -> Draft:
     counts = {"explained": table.num_rows, "kept": kept}
     counts["fewer_than_wanted"] = job.params.positions - table.num_rows
     counts["sentences"] = pc.sum(table["sentences"]).as_py() or 0
-    licences = dict(job.inputs["positions"].record.licences)
-    return Draft(counts=counts, drops=reasons, licences={**licences, "engine": "GPL-3.0"})
+    licences = {**job.inputs["positions"].record.licences, "engine": "GPL-3.0"}
+    if job.params.teacher.kind == "hce":
+        return Draft(counts=counts, drops=reasons, licences=licences)
+    llm = job.params.teacher.llm
+    counts.update(asking.counted(folders))
+    teacher = {"kind": "frontier", **asking.identity(llm, prompts_digest(), folders)}
+    licences["teacher"] = f"answers of {llm.model}: see the terms of {llm.base_url}"
+    return Draft(counts, reasons, identities={"teacher": teacher}, licences=licences)
 
 
 def _chosen(job: Job[Params]) -> list[dict[str, Any]]:
@@ -205,22 +254,30 @@ def _with_terms(
     }
 
 
-def _filtered(
+Checked = tuple[tuple[int, int], str, RootVerdict | EngineFailure]
+
+
+def _checked(
     params: Params,
     analyser: Analyser,
-    inputs: Mapping[int, TeacherInput],
+    positions: Sequence[Position],
     told: Mapping[int, Explanation],
-) -> dict[int, str]:
-    """Why each explanation is dropped: a mistake in the first plies of its line, or ""."""
+) -> list[Checked]:
+    """The engine's verdict on the first moves of each line: ((row, ply), move, verdict)."""
     asked = [
-        (i, ply, position_after(inputs[i].position, said.line[:ply]).fen, said.line[ply])
+        ((i, ply), position_after(positions[i], said.line[:ply]).fen, said.line[ply])
         for i, said in told.items()
         for ply in range(min(params.checked_plies, len(said.line)))
     ]
     judge = params.filter.build(analyser)
+    verdicts = judge.judge([(fen, (move,)) for _, fen, move in asked])
+    return [(at, move, found) for (at, _, move), found in zip(asked, verdicts, strict=True)]
+
+
+def _reasons(told: Iterable[int], checked: Sequence[Checked]) -> dict[int, str]:
+    """Why each explanation is dropped: a mistake in the first plies of its line, or ""."""
     reasons = dict.fromkeys(told, "")
-    verdicts = judge.judge([(fen, (move,)) for _, _, fen, move in asked])
-    for (i, ply, _, move), verdict in zip(asked, verdicts, strict=True):
+    for (i, ply), move, verdict in checked:
         if not isinstance(verdict, RootVerdict):
             reasons[i] = reasons[i] or f"engine_{verdict.reason}"
         elif verdict.is_mistake(move):
@@ -229,13 +286,13 @@ def _filtered(
 
 
 def _row(
-    row: Mapping[str, Any], given: TeacherInput | None, said: Explanation | None, reason: str
+    row: Mapping[str, Any], facts: EngineFacts | None, said: Explanation | None, reason: str
 ) -> dict[str, Any]:
     return {
         **{name: row[name] for name in ("pid", "game_id", "ply", "start", "moves", "fen")},
         "text": render(said) if said else "",
         "explanation": orjson.dumps(said.to_json()).decode() if said else None,
-        "facts": orjson.dumps(facts_to_json(given.facts)).decode() if given else None,
+        "facts": orjson.dumps(facts_to_json(facts)).decode() if facts is not None else None,
         "sentences": len(said.prose) if said else 0,
         "dropped": reason,
     }

@@ -14,8 +14,32 @@ from queen.errors import QueenError
 T = TypeVar("T")
 
 
+ONLY = "only"
+
+
 class ParamsError(QueenError):
     """A param that is unknown, missing or of the wrong type."""
+
+
+def only(name: str, value: str) -> dict[str, Any]:
+    """Metadata of a field that counts only where its neighbour `name` has this value."""
+    return {ONLY: (name, value)}
+
+
+def relevant(value: Any) -> Any:
+    """Params as plain values, without what is said to be `aside` (part of no key and no record)
+    or left unused by their own choices."""
+    if dataclasses.is_dataclass(value):
+        fields = [f for f in dataclasses.fields(value) if _counts(f, value)]
+        return {f.name: relevant(getattr(value, f.name)) for f in fields}
+    if isinstance(value, Mapping):
+        return {key: relevant(item) for key, item in value.items()}
+    return [relevant(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _counts(entry: dataclasses.Field[Any], value: Any) -> bool:
+    name, wanted = entry.metadata.get(ONLY, ("", None))
+    return not entry.metadata.get("aside") and (not name or getattr(value, name) == wanted)
 
 
 def build(cls: type[T], raw: Mapping[str, Any], where: str) -> T:

@@ -31,6 +31,7 @@ PACKAGES = {
     "dvc": "storing and skipping",
     "prefect": "flows",
     "mlflow": "tracking",
+    "openai": "teachers and consolidators over an API",
     "hydra-core": "params",
     "pyarrow": "tables",
 }
@@ -67,6 +68,7 @@ def examine(root: Path, state: State) -> list[Finding]:
         lambda: _engines(root),
         lambda: _network(root, state),
         lambda: _games(root),
+        lambda: _endpoints(root),
         lambda: _repositories(root),
         lambda: _project(root),
         lambda: _services(root, state),
@@ -178,6 +180,20 @@ def _games(root: Path) -> Iterator[Finding]:
             f"no such file or folder: {source or '(none named)'}",
             "queen configure games.source=PATH (.pgn, .pgn.gz, .pgn.zst or a folder)",
         )
+
+
+def _endpoints(root: Path) -> Iterator[Finding]:
+    """Language models behind an API; none by default, and then nothing is said of them."""
+    from queen.commands.endpoints import endpoints, require_usable
+
+    params = _params(root)
+    for what, endpoint in endpoints(root, params):
+        try:
+            require_usable(endpoint, params)
+            key = f"key in {endpoint.key_env}" if endpoint.key_env else "no key needed"
+            yield Finding(what, "ok", f"{endpoint.model} at {endpoint.base_url}, {key}")
+        except QueenError as error:
+            yield Finding(what, "missing", error.what, error.remedy)
 
 
 def _repositories(root: Path) -> Iterator[Finding]:

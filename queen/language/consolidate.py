@@ -8,7 +8,7 @@ Source: METHOD section 1, step 4 of a round, and "what ours adds".
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from queen.errors import QueenError
@@ -51,6 +51,24 @@ class Statement:
     form: grammar.Form | None = None
 
 
+@dataclass(frozen=True)
+class Material:
+    """What a parent may say, whoever words it.
+
+    Attributes:
+        candidates: the best first, with the engine's values; each line's source in `lines`.
+        said: the statements that hold, the best move's first, as sentences.
+        sources: where each of them comes from.
+        cut: how many of the children's statements do not hold or say nothing, by reason.
+    """
+
+    candidates: tuple[Candidate, ...]
+    lines: tuple[Source, ...]
+    said: tuple[Sentence, ...]
+    sources: tuple[Source, ...]
+    cut: Mapping[str, int]
+
+
 # How telling a kind of claim is (ours); what is not named counts as 20.
 _TELLING = {
     "mates": 100, "checkmate": 95, "fork": 85, "wins": 80, "stalemate": 75, "pin": 72,
@@ -88,6 +106,16 @@ def consolidate(inputs: Inputs, seed: int, index: int, rules: Rules | None = Non
     return Consolidated(explanation, lines, sources, dict(+folder.cut))
 
 
+def material(inputs: Inputs, seed: int, index: int, rules: Rules | None = None) -> Material:
+    """All that may be said of a root. Arguments and errors as of `consolidate`."""
+    folder = _Folder(inputs, Voice(seed, index), rules or Rules())
+    candidates, lines = folder.candidates()
+    told = folder.told()
+    said = tuple(folder.said(statement) for statement in told)
+    sources = tuple(statement.source for statement in told)
+    return Material(candidates, lines, said, sources, dict(+folder.cut))
+
+
 class _Folder:
     def __init__(self, inputs: Inputs, voice: Voice, rules: Rules) -> None:
         self.node, self.voice, self.rules = inputs.node, voice, rules
@@ -114,13 +142,17 @@ class _Folder:
 
     def prose(self) -> tuple[tuple[Sentence, ...], tuple[Source, ...]]:
         """The statements kept, the best move's first, each with its source."""
-        told = [s for rank, child in enumerate(self.children) for s in self._about(child, rank)]
+        told = self.told()
         chosen = self._chosen(told)
         self.cut["not_selected"] += sum(1 for s in told if s not in chosen and s.source.index >= 0)
         kept = [s for s in told if s in chosen]
-        return tuple(self._said(s) for s in kept), tuple(s.source for s in kept)
+        return tuple(self.said(s) for s in kept), tuple(s.source for s in kept)
 
-    def _said(self, statement: Statement) -> Sentence:
+    def told(self) -> list[Statement]:
+        """All that may be said, the best move's first."""
+        return [s for rank, child in enumerate(self.children) for s in self._about(child, rank)]
+
+    def said(self, statement: Statement) -> Sentence:
         if statement.form is None:
             return self.voice.say(statement.claim, self.ground)
         return self.voice.say_again(statement.claim, self.ground, statement.form)

@@ -33,6 +33,11 @@ class State:
         return self.root / "searches.sqlite"
 
     @property
+    def answers(self) -> Path:
+        """Answers of language models behind an API (SQLite): paid for, so never cleared."""
+        return self.root / "answers.sqlite"
+
+    @property
     def runs(self) -> Path:
         return self.root / "runs"
 

@@ -261,8 +261,17 @@ def _seeds(project: Project) -> Samples:
     kept = [row for row in rows if not row["dropped"]]
     dropped = [row for row in rows if row["dropped"]]
     chosen = [*kept[: EACH - 1], *dropped[:1]]
-    about = "Written by the embedded teacher from engine facts and the rules, checked by search."
+    about = f"Written by {_teacher(project)}, checked by search."
     return Samples("What the teacher wrote", about, tuple(map(_seed, chosen)))
+
+
+def _teacher(project: Project) -> str:
+    """Who wrote the seeds, by their record."""
+    seeds = project.artifacts.get("data/seeds")
+    named = seeds.record.identities.get("teacher") if seeds is not None else None
+    if named is None:
+        return "the embedded teacher from engine facts and the rules"
+    return f"the language model {named['model']}, which saw the position alone"
 
 
 def _seed(row: Mapping[str, Any]) -> Sample:

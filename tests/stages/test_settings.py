@@ -7,7 +7,7 @@ from typing import Literal
 
 import pytest
 
-from stages.settings import ParamsError, build
+from stages.settings import ParamsError, build, only, relevant
 
 
 @dataclass(frozen=True)
@@ -52,3 +52,28 @@ def test_a_wrong_param_is_named(raw: dict[str, object], told: str) -> None:
 
 def test_whole_numbers_are_shares_too() -> None:
     assert build(Inner, {"nodes": 1, "share": 1}, "inner").share == 1.0
+
+
+@dataclass(frozen=True)
+class Priced:
+    model: str = "m"
+    price: float = field(default=2.0, metadata={"aside": True})
+
+
+@dataclass(frozen=True)
+class Choosing:
+    kind: Literal["a", "b"] = "a"
+    for_b: Priced = field(default_factory=Priced, metadata=only("kind", "b"))
+    sizes: tuple[int, ...] = (1, 2)
+    more: dict[str, Priced] = field(default_factory=dict)
+
+
+def test_what_a_choice_leaves_unused_is_part_of_no_key() -> None:
+    assert relevant(Choosing()) == {"kind": "a", "sizes": [1, 2], "more": {}}
+    chosen = Choosing("b", Priced("x", 3.0), more={"y": Priced()})
+    assert relevant(chosen) == {
+        "kind": "b",
+        "for_b": {"model": "x"},
+        "sizes": [1, 2],
+        "more": {"y": {"model": "m"}},
+    }

@@ -1,0 +1,1 @@
+"""Language models behind an OpenAI-compatible endpoint: asked, paid for, and remembered."""

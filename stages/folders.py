@@ -1,0 +1,123 @@
+"""Who folds children into a parent for the stage `consolidate`: the rules, or a language model."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from queen.errors import QueenError
+from queen.language.api.forms import Unusable
+from queen.language.api.messages import Reply
+from queen.language.api.settings import Endpoint
+from queen.language.consolidate import Material, consolidate, material
+from queen.language.consolidate_llm import folded, question
+from queen.language.provenance import Consolidated, Inputs
+from queen.search.tree import Tree
+from stages import asking
+from stages.base import Job
+from stages.positions import pid_of
+
+
+@dataclass(frozen=True)
+class Place:
+    """An expanded node of a tree, and all that it may draw on.
+
+    Attributes:
+        number: of the tree among those of the shard.
+    """
+
+    number: int
+    tree: Tree
+    path: tuple[str, ...]
+    inputs: Inputs
+
+    @property
+    def wording(self) -> int:
+        """A number for the choice of words, of the position alone."""
+        return int(pid_of(self.inputs.position.key)[:8], 16)
+
+
+class Folder(Protocol):
+    """Folds nodes of one depth; None where no candidate has a value."""
+
+    def __call__(self, places: Sequence[Place]) -> list[Consolidated | None]: ...
+
+    def finish(self, out: Path) -> None:
+        """Write beside the shard what is to be told of its making."""
+
+
+class RulesFolder:
+    """The rule-based consolidator."""
+
+    def __init__(self, job: Job[Any]) -> None:
+        self.seed, self.rules = job.seed, job.params.rules
+
+    def __call__(self, places: Sequence[Place]) -> list[Consolidated | None]:
+        return [self.fold(place) for place in places]
+
+    def fold(self, place: Place) -> Consolidated | None:
+        try:
+            return consolidate(place.inputs, self.seed, place.wording, self.rules)
+        except QueenError:
+            return None
+
+    def finish(self, out: Path) -> None:
+        """Nothing is to be told."""
+
+
+class LlmFolder:
+    """A language model; the rules where its answer cannot be used.
+
+    Args:
+        job: of the stage.
+        llm: who is asked.
+    """
+
+    def __init__(self, job: Job[Any], llm: Endpoint) -> None:
+        self.job, self.llm, self.rules = job, llm, RulesFolder(job)
+        self.replies: list[Reply] = []
+        self.counts: Counter[str] = Counter()
+
+    def __call__(self, places: Sequence[Place]) -> list[Consolidated | None]:
+        known = [self._known(place) for place in places]
+        rules = self.rules.rules
+        asked = {
+            i: question(self._name(place), place.inputs, may, rules, closed=self.llm.closed)
+            for i, (place, may) in enumerate(zip(places, known, strict=True))
+            if may is not None and may.said
+        }
+        replies = dict(zip(asked, asking.ask(self.job, self.llm, [*asked.values()]), strict=True))
+        self.replies += replies.values()
+        result: list[Consolidated | None] = []
+        for i, (place, may) in enumerate(zip(places, known, strict=True)):
+            made: Consolidated | Unusable | None = None
+            if i in asked and may is not None:
+                made = folded(replies[i], asked[i], place.inputs, may, rules)
+            result.append(self._made(place, made))
+        return result
+
+    def finish(self, out: Path) -> None:
+        asking.write_told(out, self.replies, len(self.replies), self.counts)
+
+    def _known(self, place: Place) -> Material | None:
+        rules = self.rules
+        try:
+            return material(place.inputs, rules.seed, place.wording, rules.rules)
+        except QueenError:
+            return None
+
+    def _made(self, place: Place, made: Consolidated | Unusable | None) -> Consolidated | None:
+        """What the model made; else what the rules make, with the reason counted."""
+        if isinstance(made, Consolidated):
+            self.counts["folded"] += 1
+            return made
+        self.counts["by_rules"] += 1
+        if made is not None:
+            self.counts[f"unusable.{made.reason}"] += 1
+        return self.rules.fold(place)
+
+    def _name(self, place: Place) -> str:
+        return f"root {place.tree.id} after {' '.join(place.path) or 'no move'}"
