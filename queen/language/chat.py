@@ -8,14 +8,13 @@ reads is what `apply_chat_template` gives for the same conversation.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 from queen.errors import QueenError
 from queen.language.prompts import ASSISTANT, END, USER
 
 _ASKED, _SAID, _ASKED_AGAIN = "first-request", "first-answer", "second-request"
-_ANY_DAY = datetime(2025, 7, 1)
+_SAME_DAY = "{%- macro strftime_now(format) -%}01 July 2025{%- endmacro -%}"
 
 
 class ChatError(QueenError):
@@ -62,31 +61,32 @@ class Turns:
 
 def _read(tokenizer: Any) -> Turns:
     """The turns of a template, from a conversation of two requests written in it."""
-    written = _rendered(tokenizer)
+    from jinja2 import TemplateError
+
     try:
-        first, rest = written.split(_ASKED)
+        first, rest = _rendered(tokenizer).split(_ASKED)
         _, rest = rest.split(_SAID)
-        between, opening = rest.split(_ASKED_AGAIN)
+        between, assistant = rest.split(_ASKED_AGAIN)
         end = _end_token(tokenizer, between)
-    except ValueError:
+    except (ValueError, TemplateError) as error:
         raise ChatError(
             "the chat template does not write two requests and an answer one after another, "
-            "each answer with an end token",
+            f"the answer with an end token: {error}",
             where=str(getattr(tokenizer, "name_or_path", "")) or "tokenizer",
             remedy="use a model whose template does, or take chat_template out of its tokenizer",
-        ) from None
-    return Turns(first, between.removeprefix(end), opening, end)
+        ) from error
+    return Turns(first, between.removeprefix(end), assistant, end)
 
 
 def _rendered(tokenizer: Any) -> str:
-    """A day that stays the same, for some templates tell the model today's; no thinking aloud."""
+    """On a day that stays the same, for some templates tell today's; no thinking aloud."""
     talk = (("user", _ASKED), ("assistant", _SAID), ("user", _ASKED_AGAIN))
     text: str = tokenizer.apply_chat_template(
         [{"role": role, "content": said} for role, said in talk],
+        chat_template=_SAME_DAY + tokenizer.get_chat_template(),
         tokenize=False,
         add_generation_prompt=True,
         enable_thinking=False,
-        strftime_now=_ANY_DAY.strftime,
     )
     return text
 
@@ -96,5 +96,5 @@ def _end_token(tokenizer: Any, between: str) -> str:
     tokens = [*tokenizer.get_added_vocab(), *tokenizer.all_special_tokens]
     found = [token for token in tokens if between.startswith(token)]
     if not found:
-        raise ValueError(between)
+        raise ValueError(f"no token stands at the start of {between!r}")
     return str(max(found, key=len))

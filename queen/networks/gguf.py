@@ -107,6 +107,7 @@ def _model(held: _Held) -> Any:
     from transformers import LlamaForCausalLM
 
     config = _config(held)
+    _require_all_known(held, config.num_hidden_layers)
     weights = {name: held.tensor(own) for own, name in _OUTER.items() if own in held.tensors}
     for layer in range(config.num_hidden_layers):
         for own, name in _TENSORS.items():
@@ -115,7 +116,6 @@ def _model(held: _Held) -> Any:
             if own in heads:
                 tensor = _halves(tensor, heads[own])
             weights[f"model.layers.{layer}.{name}.weight"] = tensor
-    _require_all_used(held, len(weights))
     return _filled(LlamaForCausalLM, config, weights, held)
 
 
@@ -132,17 +132,11 @@ def _filled(build: Any, config: Any, weights: Mapping[str, Tensor], held: _Held)
     return model.eval()
 
 
-def _require_all_used(held: _Held, used: int) -> None:
-    if used != len(held.tensors):
-        names = {f"blk.0.{own}.weight" for own in _TENSORS} | set(_OUTER)
-        extra = next((n for n in held.tensors if _first(n) not in names), "a tensor")
-        raise held.unknown(extra, "is not known here")
-
-
-def _first(name: str) -> str:
-    """A layer's tensor by the name it has in layer 0."""
-    parts = name.split(".")
-    return ".".join(["blk", "0", *parts[2:]]) if parts[0] == "blk" else name
+def _require_all_known(held: _Held, layers: int) -> None:
+    known = {f"blk.{i}.{own}.weight" for i in range(layers) for own in _TENSORS} | set(_OUTER)
+    for name in held.tensors:
+        if name not in known:
+            raise held.unknown(name, "is not known here")
 
 
 def _halves(weight: Tensor, heads: int) -> Tensor:
