@@ -254,7 +254,7 @@ def doctor(as_json: AsJson = False) -> None:
 
 
 @app.command()
-def fetch(name: Annotated[str, typer.Argument(help="maia-1900, a URL or a file")]) -> None:
+def fetch(name: Annotated[str, typer.Argument(help="maia-1900, smollm2-135m, a URL or a file")]) -> None:
     """Get a network's weights once, checked against the pinned digest."""
     from queen.networks.fetch import obtain
 
