@@ -26,6 +26,7 @@ __all__ = [
     "bridge_pretrained",
     "build_queen",
     "queen_config",
+    "scratch_config",
 ]
 
 
@@ -81,7 +82,7 @@ def build_queen(
     sqrt(2 * layers), embeddings at `embedding_std`.
     """
     vocabulary = Vocabulary.of(tokenizer)
-    model = _assemble(_smollm3(decoder, vocabulary), bridge, vocabulary, encoder)
+    model = _assemble(scratch_config(decoder, vocabulary), bridge, vocabulary, encoder)
     generator = torch.Generator().manual_seed(seed)
     _initialise_decoder(model.decoder, decoder.embedding_std, generator)
     _initialise_bridges(model, generator)
@@ -121,7 +122,8 @@ def bridge_pretrained(
     return model
 
 
-def _smollm3(settings: DecoderSettings, vocabulary: Vocabulary) -> SmolLM3Config:
+def scratch_config(settings: DecoderSettings, vocabulary: Vocabulary) -> SmolLM3Config:
+    """The config of a decoder that is to be trained from scratch."""
     return SmolLM3Config(
         vocab_size=vocabulary.size,
         hidden_size=settings.width,

@@ -155,7 +155,8 @@ class _Masked:
 
     def __init__(self, model: QueenModel) -> None:
         self.ids = _chess_ids(model)
-        tables = {model.get_input_embeddings().weight, model.get_output_embeddings().weight}
+        modules: list[Any] = [model.get_input_embeddings(), model.get_output_embeddings()]
+        tables: set[nn.Parameter] = {module.weight for module in modules}
         self.handles = [table.register_hook(self._drop) for table in tables]
 
     def settle(self, model: QueenModel) -> None:
