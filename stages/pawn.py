@@ -16,7 +16,7 @@ from queen.lineage.artifact import Draft
 from queen.networks.build import EncoderInfo
 from queen.networks.expert import Expert
 from queen.networks.lc0.load import weights_digest
-from queen.networks.queen import QueenModel, freeze
+from queen.networks.queen import QueenModel, freeze, thaw
 from queen.networks.settings import AnyDecoder, BridgeSettings
 from queen.training.curriculum import majority_answers
 from queen.training.heldout import HeldOut, accuracy
@@ -86,6 +86,7 @@ def work(job: Job[Params], shard: Shard, out: Path) -> None:
         result = _teach(job, model, expert, stage, steps, mixture)
         phases.append(told_of(stage, result, mixture))
         release_memory()
+    thaw(model)
     asked = _ask(job, model, tokenizer, expert)
     told = {
         "phases": phases,

@@ -12,7 +12,7 @@ from queen.language.questions.bank import stages
 from queen.language.tokenizer import load_tokenizer
 from queen.lineage.artifact import Artifact
 from queen.networks.lc0.load import weights_digest
-from queen.networks.queen import QueenModel, freeze
+from queen.networks.queen import QueenModel, freeze, thaw
 from queen.training.examples import Example
 from queen.training.sampling import steps_for
 from queen.training.sft import Part, fine_tune
@@ -66,6 +66,7 @@ def tune(
         sink=job.sink,
         progress=job.progress,
     )
+    thaw(model)
     told = {
         "phases": [told_of(job.stage, result, mixture)],
         "gates": model.gate_values(),

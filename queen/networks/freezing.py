@@ -8,9 +8,11 @@ gradients, of a table of which all but 76 rows are frozen.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
+from safetensors import safe_open
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -28,7 +30,8 @@ def freeze(model: QueenModel, parts: Sequence[str]) -> None:
 
     With "decoder" frozen and "chess_tokens" not, the rows of the square and piece tokens in the
     embedding (and in an untied output head) are parameters of the model, and the tables they come
-    from are frozen. A state dict has them in the tables.
+    from are frozen. The tables have what was learnt once nothing is frozen any more (`thaw`), and
+    in a model that is saved meanwhile and read again.
     """
     unknown = set(parts) - set(PARTS)
     if unknown:
@@ -36,6 +39,7 @@ def freeze(model: QueenModel, parts: Sequence[str]) -> None:
             f"cannot freeze {sorted(unknown)}", remedy=f"name any of {', '.join(PARTS)}"
         )
     _undo(model)
+    model.frozen_parts = tuple(parts)
     model.decoder.requires_grad_("decoder" not in parts)
     model.bridges.requires_grad_("bridge" not in parts)
     if "decoder" in parts and "chess_tokens" not in parts:
@@ -69,10 +73,18 @@ def parameter_groups(
     ]
 
 
-def settle(model: QueenModel) -> None:
-    """Write rows that train on their own back into the tables they come from."""
-    for held in model.__dict__.get("_held_apart", ()):
-        held.settle(model)
+def thaw(model: QueenModel) -> None:
+    """Freeze nothing; rows that trained on their own are in their tables again."""
+    freeze(model, ())
+
+
+def take_in_rows(model: QueenModel, folder: Path) -> None:
+    """Put rows that stand apart in a saved model's files into the tables they come from."""
+    tables = {ROWS: model.get_input_embeddings(), HEAD_ROWS: model.get_output_embeddings()}
+    for path in sorted(folder.glob("*.safetensors")):
+        with safe_open(path, framework="pt") as file:
+            for name in sorted({ROWS, HEAD_ROWS} & set(file.keys())):
+                _put_back(model, tables[name], file.get_tensor(name))
 
 
 class _Rows:
@@ -86,27 +98,17 @@ class _Rows:
     def __init__(self, name: str, model: QueenModel) -> None:
         self.name = name
         self.ids = torch.tensor(_chess_ids(model))
-        table = self._table(model)
+        table = _weight(self._module(model))
         rows = nn.Parameter(table.detach()[self.ids.to(table.device)].clone())
         model.register_parameter(name, rows)
         self.places = torch.full((table.shape[0],), -1)
         self.places[self.ids] = torch.arange(len(self.ids))
-        self.handles = [
-            *self._reading(model),
-            model.register_state_dict_pre_hook(self._before_state),
-            model._register_state_dict_hook(self._after_state),
-        ]
+        self.handles = list(self._reading(model))
         self.model = model
 
-    def settle(self, model: QueenModel) -> None:
-        """Copy the rows into their table."""
-        rows, table = getattr(model, self.name), self._table(model)
-        with torch.no_grad():
-            table[self.ids.to(table.device)] = rows.detach().to(table)
-
     def undo(self, model: QueenModel) -> None:
-        """Settle, and leave the model as it was before."""
-        self.settle(model)
+        """Put the rows back into their table, and leave the model as it was before."""
+        _put_back(model, self._module(model), self.rows)
         for handle in self.handles:
             handle.remove()
         delattr(model, self.name)
@@ -136,18 +138,9 @@ class _Rows:
         self.places = self.places.to(device)
         return self.places
 
-    def _table(self, model: QueenModel) -> nn.Parameter:
+    def _module(self, model: QueenModel) -> nn.Module:
         inner = self.name == ROWS
-        module = model.get_input_embeddings() if inner else model.get_output_embeddings()
-        return cast(nn.Parameter, module.weight)
-
-    def _before_state(self, model: nn.Module, prefix: str, keep_vars: bool) -> None:
-        self.settle(cast("QueenModel", model))
-
-    def _after_state(
-        self, model: nn.Module, state: dict[str, Any], prefix: str, metadata: Any
-    ) -> None:
-        state.pop(prefix + self.name, None)
+        return model.get_input_embeddings() if inner else model.get_output_embeddings()
 
 
 class _Masked:
@@ -159,9 +152,6 @@ class _Masked:
         tables: set[nn.Parameter] = {module.weight for module in modules}
         self.handles = [table.register_hook(self._drop) for table in tables]
 
-    def settle(self, model: QueenModel) -> None:
-        """Nothing stands apart."""
-
     def undo(self, model: QueenModel) -> None:
         for handle in self.handles:
             handle.remove()
@@ -170,6 +160,16 @@ class _Masked:
         kept = gradient.clone()
         kept[self.ids] = 0
         return kept
+
+
+@torch.no_grad()
+def _put_back(model: QueenModel, module: nn.Module, rows: Tensor) -> None:
+    table = _weight(module)
+    table[torch.tensor(_chess_ids(model), device=table.device)] = rows.to(table)
+
+
+def _weight(module: nn.Module) -> nn.Parameter:
+    return cast(nn.Parameter, module.weight)
 
 
 def _tables(model: QueenModel) -> list[str]:

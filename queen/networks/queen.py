@@ -6,6 +6,7 @@ Source: METHOD section 1, Architecture. The encoder is no part of the checkpoint
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any, cast
 
 import torch
@@ -14,7 +15,15 @@ from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, Pre
 
 from queen.networks.bridge import SQUARES, Bridge, BridgeShape, Context, Routing, initialise, route
 from queen.networks.errors import NetworkError
-from queen.networks.freezing import PARTS, freeze, parameter_groups
+from queen.networks.freezing import (
+    HEAD_ROWS,
+    PARTS,
+    ROWS,
+    freeze,
+    parameter_groups,
+    take_in_rows,
+    thaw,
+)
 
 __all__ = [
     "PARTS",
@@ -23,6 +32,7 @@ __all__ = [
     "decoder_layers",
     "freeze",
     "parameter_groups",
+    "thaw",
 ]
 
 
@@ -122,10 +132,12 @@ class QueenModel(PreTrainedModel):  # type: ignore[misc]
     _supports_flash_attn = True
     _supports_flex_attn = True
     _no_split_modules = ["Bridge"]  # noqa: RUF012
+    _keys_to_ignore_on_load_unexpected = [ROWS, HEAD_ROWS]  # noqa: RUF012
 
     def __init__(self, config: QueenConfig, decoder: PreTrainedModel | None = None) -> None:
         super().__init__(config)
         _check(config)
+        self.frozen_parts: tuple[str, ...] = ()
         self.decoder = decoder or AutoModelForCausalLM.from_config(config.decoder())
         shape = config.shape()
         self.bridges = nn.ModuleList(Bridge(shape) for _ in config.bridge_layers or ())
@@ -134,6 +146,15 @@ class QueenModel(PreTrainedModel):  # type: ignore[misc]
         for index, port in zip(config.bridge_layers or (), self._ports, strict=True):
             layers[index].register_forward_pre_hook(port, with_kwargs=True)
         self.post_init()
+
+    @classmethod
+    def from_pretrained(cls, source: Any, *args: Any, **kwargs: Any) -> Any:
+        """As Hugging Face's; a model saved while rows of it trained on their own is whole again."""
+        loaded = super().from_pretrained(source, *args, **kwargs)
+        model = loaded[0] if isinstance(loaded, tuple) else loaded
+        if Path(source).is_dir():
+            take_in_rows(model, Path(source))
+        return loaded
 
     @property
     def blocks(self) -> list[Bridge]:

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from queen.networks.expert import Expert
 from queen.networks.lc0.load import weights_digest
-from queen.networks.queen import freeze
+from queen.networks.queen import freeze, thaw
 from queen.training.backend import Float32Attention
 from queen.training.curriculum import question_examples
 from queen.training.examples import Example, Turn, encode_examples
@@ -169,6 +169,7 @@ def test_a_frozen_decoder_learns_its_chess_tokens_alone(new_model, encoded, expe
     before = {name: each.clone() for name, each in model.state_dict().items()}
     settings = TrainSettings(**{**vars(QUICK), "steps": 6})
     fine_tune(model, expert, [Part("all", encoded, 1.0)], settings, work=tmp_path)
+    thaw(model)
     tables = ("decoder.model.embed_tokens.weight", "decoder.lm_head.weight")
     for name, each in model.state_dict().items():
         if name not in tables:
