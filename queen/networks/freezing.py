@@ -149,7 +149,7 @@ class _Masked:
     def __init__(self, model: QueenModel) -> None:
         self.ids = _chess_ids(model)
         modules: list[Any] = [model.get_input_embeddings(), model.get_output_embeddings()]
-        tables: set[nn.Parameter] = {module.weight for module in modules}
+        tables: set[Any] = {module.weight for module in modules}
         self.handles = [table.register_hook(self._drop) for table in tables]
 
     def undo(self, model: QueenModel) -> None:
