@@ -63,9 +63,14 @@ def _parameters(sized: Sized) -> Table:
         ("encoder (frozen)", sized.encoder.parameters, whose),
         ("decoder", counts.decoder, f"{_count(counts.table)} of them embeddings"),
         ("bridge, plain", counts.bridge, f"{counts.bridges} blocks"),
-        ("tied keys (ours)", counts.tied_keys, "" if counts.tied_keys else "off"),
-        ("MLP on the states (ours)", counts.state_mlp, "" if counts.state_mlp else "off"),
     ]
+    for name, number in (
+        ("tied keys (ours)", counts.tied_keys),
+        ("tied values (ours)", counts.tied_values),
+        ("MLP on the states (ours)", counts.state_mlp),
+        ("side to move (ours)", counts.side_to_move),
+    ):
+        rows.append((name, number, "" if number else "off"))
     for name, number, note in rows:
         table.add_row(name, _count(number), note)
     for stage, trained in counts.trained.items():

@@ -28,9 +28,10 @@ class Counts:
         tied: whether the output head is the table itself.
         bridge: of the plain bridges: norms, query, key, value and output projections, feed-forward
             and gates.
-        tied_keys, state_mlp: of METHOD's two additions of ours; 0 where they are off.
+        tied_keys, tied_values, state_mlp, side_to_move: of the additions of ours; 0 where they are
+            off. With tied keys go the values' learned positions, unless those are tied too.
         readers: of bridge and additions, what works on the 64 squares of each position and not on
-            every token. Tied keys do neither: they are made once for a whole batch.
+            every token. What is tied does neither: it is made once for a whole batch.
         trained: of what trains in each stage, by the stage's name.
         width, layers, bridges: of the decoder, and how many bridges.
         heads_width, kv_width, ffn, bridge_width, bridge_ffn: inner widths.
@@ -42,7 +43,9 @@ class Counts:
     tied: bool
     bridge: int
     tied_keys: int
+    tied_values: int
     state_mlp: int
+    side_to_move: int
     readers: int
     trained: dict[str, int]
     width: int
@@ -58,13 +61,18 @@ class Counts:
     @property
     def total(self) -> int:
         """All but the encoder."""
-        return self.decoder + self.bridge + self.tied_keys + self.state_mlp
+        return self.decoder + self.bridge + self.additions
+
+    @property
+    def additions(self) -> int:
+        """Of the bridge, what is ours."""
+        return self.tied_keys + self.tied_values + self.state_mlp + self.side_to_move
 
     @property
     def each_token(self) -> int:
         """Of the matrices that every token goes through; an embedding is only looked up."""
         looked_up = 0 if self.tied else self.table
-        return self.total - self.readers - self.tied_keys - looked_up
+        return self.total - self.readers - self.tied_keys - self.tied_values - looked_up
 
 
 def grown_vocabulary(size: int) -> Vocabulary:
@@ -95,15 +103,14 @@ def count(
         model = QueenModel(config)
     heads = int(decoder.num_attention_heads)
     head = getattr(decoder, "head_dim", None) or decoder.hidden_size // heads
-    keys, mlp, readers = _additions(model)
+    added = _additions(model)
     return Counts(
         decoder=_size(model.decoder.parameters()),
         table=_size(model.get_input_embeddings().parameters()),
         tied=model.get_output_embeddings().weight is model.get_input_embeddings().weight,
-        bridge=_size(model.bridges.parameters()) - keys - mlp,
-        tied_keys=keys,
-        state_mlp=mlp,
-        readers=readers,
+        bridge=_size(model.bridges.parameters()) - sum(added.values()),
+        **added,
+        readers=sum(_of(each.reader) - _of(each.reader.square_values) for each in model.blocks),
         trained={stage: _trained(model, parts) for stage, parts in frozen.items()},
         width=int(decoder.hidden_size),
         layers=len(decoder_layers(model.decoder)),
@@ -117,15 +124,19 @@ def count(
     )
 
 
-def _additions(model: QueenModel) -> tuple[int, int, int]:
-    """Parameters of tied keys, of state MLPs, and of all that reads squares."""
-    keys = mlp = readers = 0
-    for block in model.blocks:
-        values = _of(block.reader.square_values)
-        keys += _of(block.square_query) + values
-        mlp += _of(block.reader.mlp)
-        readers += _of(block.reader) - values
-    return keys, mlp, readers
+def _additions(model: QueenModel) -> dict[str, int]:
+    """Parameters of what is ours, by name."""
+    blocks = model.blocks
+    return {
+        "tied_keys": sum(
+            _of(each.square_query) + _of(each.reader.square_values) for each in blocks
+        ),
+        "tied_values": sum(_of(each.square_value) for each in blocks),
+        "state_mlp": sum(_of(each.reader.mlp) for each in blocks),
+        "side_to_move": sum(
+            each.reader.side.numel() for each in blocks if each.reader.side is not None
+        ),
+    }
 
 
 def _trained(model: QueenModel, frozen: Sequence[str]) -> int:
@@ -133,8 +144,10 @@ def _trained(model: QueenModel, frozen: Sequence[str]) -> int:
     return _size(each for each in model.parameters() if each.requires_grad)
 
 
-def _of(part: nn.Module | None) -> int:
-    return 0 if part is None else _size(part.parameters())
+def _of(part: nn.Module | nn.Parameter | None) -> int:
+    if isinstance(part, nn.Module):
+        return _size(part.parameters())
+    return 0 if part is None else part.numel()
 
 
 def _size(parameters: Iterable[nn.Parameter]) -> int:

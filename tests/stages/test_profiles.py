@@ -51,10 +51,18 @@ def test_profiles_choose_their_decoder_and_a_choice_overrides_it() -> None:
     assert params_of("tokenizer", own).decoder == PretrainedSettings("data/nets/mine")
 
 
+@pytest.mark.parametrize("profile", ["small", "paper"])
+def test_a_decoder_taken_over_speaks_as_before_at_the_start(profile: str) -> None:
+    pawn = params_of("pawn", compose(ROOT, [f"profile={profile}"]))
+    assert pawn.bridge.gate_init == 0.0
+    assert pawn.train.gate_lr_factor > 1.0
+
+
 def test_the_papers_bridges_stand_where_method_says() -> None:
     bridge = params_of("pawn", compose(ROOT, ["profile=paper"])).bridge
     assert list(bridge.states) == list(range(16))
     assert list(bridge.layers) == list(range(0, 32, 2))
-    assert (bridge.tied_keys, bridge.state_mlp) == (False, 0)
+    assert (bridge.tied_keys, bridge.tied_values, bridge.side_to_move) == (False, False, False)
+    assert (bridge.state_mlp, bridge.gate_init) == (0, 0.0)
     steps = params_of("pawn", compose(ROOT, ["profile=paper"])).steps
     assert list(steps.values()) == [50_000, 60_000, 30_000, 100_000]

@@ -73,7 +73,7 @@ def test_the_papers_model_has_the_papers_counts() -> None:
     found = count(smollm3(), 128_256 + CHESS_TOKENS, PAPER, BT5, frozen)
     assert found.decoder == 3_075_098_624 + 76 * 2048
     assert found.bridge == pytest.approx(469.8e6, abs=0.05e6)
-    assert (found.tied_keys, found.state_mlp) == (0, 0)
+    assert found.additions == 0
     assert found.trained["pawn"] == found.bridge + 76 * 2048
     assert found.trained["mini"] == found.total
     assert found.tied
@@ -86,6 +86,11 @@ def test_the_additions_are_counted_apart() -> None:
     assert found.tied_keys == 16 * (2048 * 2048 + 64 * 2048)  # 67 M and the values' positions
     assert found.state_mlp == 16 * (2 * 1024 * 1024 + 1024 + 1024)  # 34 M
     assert found.total == found.decoder + found.bridge + found.tied_keys + found.state_mlp
+    ours = BridgeSettings(**{**vars(bridge), "tied_values": True, "side_to_move": True})
+    more = count(smollm3(), 128_256 + CHESS_TOKENS, ours, BT5, {})
+    assert (more.bridge, more.state_mlp) == (found.bridge, found.state_mlp)
+    assert (more.tied_keys, more.tied_values) == (16 * 2048 * 2048, 16 * 2048 * 2048)
+    assert more.side_to_move == 16 * 1024
 
 
 def test_a_bridges_count_is_that_of_its_matrices() -> None:
