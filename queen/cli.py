@@ -99,13 +99,54 @@ def run(target: Target = None, no_wait: NoWait = False) -> None:
 
 
 @app.command()
-def plan(target: Target = None, as_json: AsJson = False) -> None:
-    """Show what would run, what is cached, and the cost by the last runs."""
+def plan(
+    what: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="stage, stage@key or a round; or choices, like profile=paper, to size them up"
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what would run, what is cached, and the cost by the last runs.
+
+    With choices (profile=paper): parameters, memory by ZeRO stage, tokens and estimated hours of
+    what they compose to. Nothing is built or written.
+    """
+    root, state = here()
+    choices = [item for item in what or () if "=" in item]
+    if choices:
+        _plan_sizes(root, state, what or [], choices, as_json)
+    else:
+        _plan_work(root, state, what or [], as_json)
+
+
+def _plan_sizes(root: Path, state: Any, what: list[str], choices: list[str], as_json: bool) -> None:
+    from queen.commands.sizing import make_sizes
+    from queen.commands.sizing_shown import print_sizes, sizes_as_json
+
+    if len(choices) < len(what):
+        raise QueenError(
+            "a target and choices together",
+            where="queen plan",
+            remedy="name a target to see what would run, or choices (profile=paper) to size them",
+        )
+    sized = make_sizes(root, state, choices)
+    if as_json:
+        print(json.dumps(sizes_as_json(sized), indent=2))
+    else:
+        print_sizes(sized)
+
+
+def _plan_work(root: Path, state: Any, what: list[str], as_json: bool) -> None:
     from queen.commands.plan import make_plan
     from queen.commands.tables import print_plan
 
-    root, state = here()
-    planned = make_plan(root, state, target)
+    if len(what) > 1:
+        raise QueenError(
+            f"{len(what)} targets", where="queen plan", remedy="name one, or none for everything"
+        )
+    planned = make_plan(root, state, what[0] if what else None)
     if as_json:
         from dataclasses import asdict
 
@@ -255,7 +296,9 @@ def doctor(as_json: AsJson = False) -> None:
 
 
 @app.command()
-def fetch(name: Annotated[str, typer.Argument(help="maia-1900, a URL or a file")]) -> None:
+def fetch(
+    name: Annotated[str, typer.Argument(help="maia-1900, smollm2-135m, a URL or a file")],
+) -> None:
     """Get a network's weights once, checked against the pinned digest."""
     from queen.networks.fetch import obtain
 

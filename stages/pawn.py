@@ -1,4 +1,4 @@
-"""Stage `pawn`: a new decoder and its bridge learn the board from the curriculum."""
+"""Stage `pawn`: a decoder, new or taken over, and its bridge learn the board by the curriculum."""
 
 from __future__ import annotations
 
@@ -13,15 +13,17 @@ import torch
 from queen.language.questions.bank import Question, stages
 from queen.language.tokenizer import load_tokenizer
 from queen.lineage.artifact import Draft
-from queen.networks.build import BridgeSettings, DecoderSettings, EncoderInfo, build_queen
+from queen.networks.build import EncoderInfo
 from queen.networks.expert import Expert
 from queen.networks.lc0.load import weights_digest
-from queen.networks.queen import QueenModel
+from queen.networks.queen import QueenModel, freeze, thaw
+from queen.networks.settings import AnyDecoder, BridgeSettings
 from queen.training.curriculum import majority_answers
 from queen.training.heldout import HeldOut, accuracy
 from queen.training.loop import TrainResult
 from queen.training.sft import Part, fine_tune
 from stages.base import Job, Shard, StageSpec
+from stages.decoder import decoder_spec, new_model
 from stages.models import load_expert
 from stages.positions import position_of
 from stages.questions import HELDOUT, conversations
@@ -52,10 +54,11 @@ class Params:
         replay: share of a stage's examples taken from the stages before it.
         max_length: longest conversation in tokens.
         heldout_batch: questions of one forward pass when held-out accuracy is measured.
+        frozen: what does not train: decoder, bridge, chess_tokens.
         train: the optimizer.
     """
 
-    decoder: DecoderSettings
+    decoder: AnyDecoder
     bridge: BridgeSettings
     steps: dict[str, int]
     lead: tuple[str, ...] = ()
@@ -63,11 +66,12 @@ class Params:
     replay: float = 0.2
     max_length: int = 256
     heldout_batch: int = 128
+    frozen: tuple[str, ...] = ()
     train: TrainParams = field(default_factory=TrainParams)
 
 
 def shards(job: Job[Params]) -> Sequence[Shard]:
-    return [Shard("model")]
+    return [Shard("model", decoder_spec(job.params.decoder, job))]
 
 
 def work(job: Job[Params], shard: Shard, out: Path) -> None:
@@ -82,6 +86,7 @@ def work(job: Job[Params], shard: Shard, out: Path) -> None:
         result = _teach(job, model, expert, stage, steps, mixture)
         phases.append(told_of(stage, result, mixture))
         release_memory()
+    thaw(model)
     asked = _ask(job, model, tokenizer, expert)
     told = {
         "phases": phases,
@@ -100,7 +105,9 @@ def assemble(job: Job[Params], folders: Sequence[Path], out: Path) -> Draft:
 
 def _new_model(job: Job[Params], tokenizer: Any, expert: Expert) -> QueenModel:
     info = EncoderInfo("expert", expert.digest, expert.encoder.n_states, expert.encoder.width)
-    return build_queen(job.params.decoder, job.params.bridge, tokenizer, info, job.seed)
+    model = new_model(job.params.decoder, job.params.bridge, tokenizer, info, job)
+    freeze(model, job.params.frozen)
+    return model
 
 
 def _phases(params: Params) -> dict[str, int]:

@@ -20,12 +20,14 @@ class Params:
         epochs: times each seed is met.
         seeds_share: share of seeds in a batch; the rest replays the curriculum.
         max_length: longest example in tokens.
+        frozen: what does not train: decoder, bridge, chess_tokens.
         train: the optimizer.
     """
 
     epochs: float = 4.0
     seeds_share: float = 0.7
     max_length: int = 512
+    frozen: tuple[str, ...] = ()
     train: TrainParams = field(default_factory=TrainParams)
 
 
@@ -39,7 +41,7 @@ def work(job: Job[Params], shard: Shard, out: Path) -> None:
         "seeds": (seed_examples(job.inputs["seeds"]), params.seeds_share),
         "curriculum": (curriculum_examples(job.inputs["questions"]), 1.0 - params.seeds_share),
     }
-    tune(job, out, named, "seeds", params.epochs, params.max_length, params.train)
+    tune(job, out, named, "seeds", params.epochs, params.max_length, params.train, params.frozen)
 
 
 def assemble(job: Job[Params], folders: Sequence[Path], out: Path) -> Draft:

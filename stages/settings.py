@@ -102,12 +102,19 @@ def _convert_union(kind: Any, value: Any, where: str) -> Any:
     if value is None and type(None) in options:
         return None
     rest = [option for option in options if option is not type(None)]
+    if isinstance(value, Mapping) and all(dataclasses.is_dataclass(option) for option in rest):
+        return _convert(max(rest, key=lambda option: _shared(option, value)), value, where)
     for option in rest[:-1]:
         try:
             return _convert(option, value, where)
         except ParamsError:
             continue
     return _convert(rest[-1], value, where)
+
+
+def _shared(cls: Any, value: Mapping[str, Any]) -> int:
+    """How many of a mapping's keys a dataclass has: which of several is meant, typos and all."""
+    return len({f.name for f in dataclasses.fields(cls)} & set(value))
 
 
 def _convert_mapping(kind: Any, value: Any, where: str) -> dict[str, Any]:

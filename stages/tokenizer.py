@@ -1,4 +1,6 @@
-"""Stage `tokenizer`: a tokenizer learnt from the project's own text, chess tokens whole."""
+"""Stage `tokenizer`: chess tokens whole, in a tokenizer learnt from the project's own text, or in
+that of a decoder that is taken over.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,9 @@ from pathlib import Path
 import pyarrow.compute as pc
 
 from queen.lineage.artifact import Draft
+from queen.networks.settings import AnyDecoder, PretrainedSettings
 from stages.base import Job, Shard, StageSpec
+from stages.decoder import decoder_licence, decoder_spec, located
 
 FOLDER = "tokenizer"
 
@@ -19,23 +23,36 @@ class Params:
     """The tokenizer's size.
 
     Attributes:
+        decoder: whose tokenizer it is; a decoder from scratch gets one that is learnt here.
         vocab_size: tokens in all, those for squares, pieces and bytes included.
         questions: at most so many questions are read to learn from.
     """
 
+    decoder: AnyDecoder
     vocab_size: int = 768
     questions: int = 20_000
 
 
 def shards(job: Job[Params]) -> Sequence[Shard]:
-    return [Shard(FOLDER)]
+    return [Shard(FOLDER, decoder_spec(job.params.decoder, job))]
 
 
 def work(job: Job[Params], shard: Shard, out: Path) -> None:
-    """Learn from training questions and from the seeds that were kept."""
-    from queen.language.tokenizer import save_tokenizer, train_tokenizer
+    """Learn from training questions and from the seeds that were kept; or extend another's."""
+    from queen.language.tokenizer import (
+        add_chess_tokens,
+        load_foreign,
+        save_tokenizer,
+        train_tokenizer,
+    )
 
-    save_tokenizer(train_tokenizer(_texts(job), job.params.vocab_size), out / FOLDER)
+    decoder = job.params.decoder
+    if isinstance(decoder, PretrainedSettings):
+        tokenizer = load_foreign(located(decoder, job))
+        add_chess_tokens(tokenizer)
+    else:
+        tokenizer = train_tokenizer(_texts(job), job.params.vocab_size)
+    save_tokenizer(tokenizer, out / FOLDER)
 
 
 def assemble(job: Job[Params], folders: Sequence[Path], out: Path) -> Draft:
@@ -43,7 +60,8 @@ def assemble(job: Job[Params], folders: Sequence[Path], out: Path) -> Draft:
 
     tokenizer = load_tokenizer(folders[0] / FOLDER)
     save_tokenizer(tokenizer, out)
-    return Draft(counts={"tokens": len(tokenizer)}, licences=job.inputs["seeds"].record.licences)
+    licences = {**job.inputs["seeds"].record.licences, **decoder_licence(job.params.decoder)}
+    return Draft(counts={"tokens": len(tokenizer)}, licences=licences)
 
 
 def _texts(job: Job[Params]) -> Iterator[str]:
@@ -60,6 +78,7 @@ SPEC = StageSpec(
     name="tokenizer",
     params=Params,
     section="tokenizer",
+    also=("decoder",),
     inputs={"questions": "data/questions", "seeds": "data/seeds"},
     output="models/tokenizer",
     shards=shards,

@@ -21,6 +21,7 @@ class Params:
         epochs: times each kept example is met.
         new_share, seeds_share: shares in a batch; the rest replays the curriculum.
         max_length: longest example in tokens.
+        frozen: what does not train: decoder, bridge, chess_tokens.
         train: the optimizer.
     """
 
@@ -28,6 +29,7 @@ class Params:
     new_share: float = 0.7
     seeds_share: float = 0.15
     max_length: int = 512
+    frozen: tuple[str, ...] = ()
     train: TrainParams = field(default_factory=TrainParams)
 
 
@@ -51,7 +53,7 @@ def work(job: Job[Params], shard: Shard, out: Path) -> None:
         "seeds": (seed_examples(job.inputs["seeds"]), params.seeds_share),
         "curriculum": (curriculum_examples(job.inputs["questions"]), rest),
     }
-    tune(job, out, named, "new", params.epochs, params.max_length, params.train)
+    tune(job, out, named, "new", params.epochs, params.max_length, params.train, params.frozen)
 
 
 def assemble(job: Job[Params], folders: Sequence[Path], out: Path) -> Draft:

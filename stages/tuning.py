@@ -12,7 +12,7 @@ from queen.language.questions.bank import stages
 from queen.language.tokenizer import load_tokenizer
 from queen.lineage.artifact import Artifact
 from queen.networks.lc0.load import weights_digest
-from queen.networks.queen import QueenModel
+from queen.networks.queen import QueenModel, freeze, thaw
 from queen.training.examples import Example
 from queen.training.sampling import steps_for
 from queen.training.sft import Part, fine_tune
@@ -39,17 +39,20 @@ def tune(
     epochs: float,
     max_length: int,
     train: TrainParams,
+    frozen: Sequence[str] = (),
 ) -> None:
     """Train the parent on a mixture until `main` was met `epochs` times; write the model.
 
     Args:
         named: examples and share of each part.
         main: the part that epochs are counted in.
+        frozen: parts of the model that do not train.
     """
     torch.set_num_threads(job.machine.threads)
     parent = job.inputs["parent"]
     tokenizer = load_tokenizer(parent.path)
     model: QueenModel = QueenModel.from_pretrained(parent.path)
+    freeze(model, frozen)
     expert = load_expert(job.inputs["encoder"], model.config.bridge_states, job.machine)
     mixture = parts(tokenizer, max_length, named)
     steps = _steps(mixture, main, epochs, train)
@@ -63,6 +66,7 @@ def tune(
         sink=job.sink,
         progress=job.progress,
     )
+    thaw(model)
     told = {
         "phases": [told_of(job.stage, result, mixture)],
         "gates": model.gate_values(),

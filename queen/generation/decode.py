@@ -22,6 +22,7 @@ from queen.generation.requests import Completion, GenerationError, Request, Samp
 from queen.generation.scoring import Scored, score
 from queen.generation.slots import Stepper
 from queen.generation.trie import Node, move_trie
+from queen.language.chat import Turns
 from queen.networks.bridge import Context
 from queen.networks.lc0.load import weights_digest
 from queen.networks.queen import QueenModel
@@ -67,6 +68,7 @@ class Generator:
         _check(model, tokenizer, expert)
         self.model, self.tokenizer, self.expert = model.eval(), tokenizer, expert
         self.batch_size = batch_size
+        self.turns = Turns.of(tokenizer)
         self.vocabulary: dict[str, int] = tokenizer.get_vocab()
         self.texts: dict[int, str] = {}
         self.longest: int = model.config.decoder().max_position_embeddings
@@ -150,7 +152,7 @@ class Generator:
         return move_trie(request.position.board(), self.vocabulary)
 
     def _prompt(self, request: Request) -> list[int]:
-        text = request.prompt + request.prefix
+        text = self.turns.prompt(request.prompt) + request.prefix
         ids: list[int] = self.tokenizer(text, add_special_tokens=False)["input_ids"]
         if not 0 < len(ids) < self.longest:
             raise GenerationError(

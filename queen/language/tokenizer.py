@@ -16,6 +16,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, 
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from queen.errors import QueenError
+from queen.language.chat import Turns
 from queen.language.prompts import ASSISTANT, END, USER
 
 PAD = "<pad>"
@@ -71,17 +72,23 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenize
 
 
 def add_chess_tokens(tokenizer: Any) -> int:
-    """Add the chess tokens, and the control tokens it lacks, to another model's tokenizer.
+    """Add the 76 chess tokens to another model's tokenizer; its chat template is kept.
 
-    Returns how many were new.
+    Where it has no template, it gets the project's own, and the control tokens of that.
+
+    Returns how many tokens were new.
     """
     known = tokenizer.get_vocab()
-    control = [name for name in (USER, ASSISTANT, END) if name not in known]
+    own = not tokenizer.chat_template
+    control = [name for name in (USER, ASSISTANT, END) if own and name not in known]
     chess_names = [name for name in CHESS_TOKENS if name not in known]
     added = tokenizer.add_tokens(_whole(control, special=True), special_tokens=True)
     added += tokenizer.add_tokens(_whole(chess_names, special=False))
+    if own:
+        tokenizer.chat_template = CHAT_TEMPLATE
+    tokenizer.eos_token = Turns.of(tokenizer).end
     if tokenizer.pad_token_id is None:
-        tokenizer.pad_token = tokenizer.eos_token or END
+        tokenizer.pad_token = tokenizer.eos_token
     return int(added)
 
 
@@ -93,18 +100,23 @@ def save_tokenizer(tokenizer: Any, folder: Path) -> None:
 
 def load_tokenizer(folder: Path) -> Any:
     """Read a tokenizer folder; raises TokenizerError if it is none or lacks the chess tokens."""
+    tokenizer = load_foreign(folder)
+    square_ids(tokenizer), piece_ids(tokenizer)
+    return tokenizer
+
+
+def load_foreign(folder: Path) -> Any:
+    """Read any model's tokenizer; raises TokenizerError if there is none."""
     if not (folder / "tokenizer.json").is_file():
         raise TokenizerError(
             "no tokenizer.json here", where=str(folder), remedy="name a folder with a tokenizer"
         )
     try:
-        tokenizer = AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
+        return AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
     except (OSError, ValueError, KeyError) as error:
         raise TokenizerError(
             f"not a tokenizer: {error}", where=str(folder), remedy="train or copy it again"
         ) from error
-    square_ids(tokenizer), piece_ids(tokenizer)
-    return tokenizer
 
 
 def square_ids(tokenizer: Any) -> list[int]:

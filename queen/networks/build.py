@@ -5,7 +5,6 @@ Source: METHOD section 1; sizes of the small model are ours.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,52 +16,18 @@ from transformers import PreTrainedModel, SmolLM3Config
 from queen.networks.bridge import initialise
 from queen.networks.errors import NetworkError
 from queen.networks.queen import QueenConfig, QueenModel, decoder_layers
+from queen.networks.settings import BridgeSettings, DecoderSettings
 
-
-@dataclass(frozen=True)
-class DecoderSettings:
-    """A decoder of SmolLM3's architecture to be trained from scratch.
-
-    Attributes:
-        width, layers, heads, kv_heads, ffn: its shape.
-        max_length: longest sequence in tokens.
-        rope_theta: base of the rotary positions.
-        embedding_std: spread of the token embeddings at the start.
-    """
-
-    width: int = 128
-    layers: int = 4
-    heads: int = 4
-    kv_heads: int = 4
-    ffn: int = 320
-    max_length: int = 1024
-    rope_theta: float = 10_000.0
-    embedding_std: float = 0.02
-
-
-@dataclass(frozen=True)
-class BridgeSettings:
-    """Where the bridges stand and how they are made.
-
-    Attributes:
-        states: the encoder state each reads.
-        layers: the decoder layer each stands before.
-        width: inner attention width; 0 for the decoder's.
-        heads: attention heads.
-        ffn_factor: feed-forward width over the decoder's.
-        tied_keys, state_mlp, gate_init, tied_values, side_to_move: see `BridgeShape`.
-    """
-
-    states: Sequence[int] = (1, 2, 4, 6)
-    layers: Sequence[int] = (0, 1, 2, 3)
-    width: int = 0
-    heads: int = 4
-    ffn_factor: int = 2
-    tied_keys: bool = True
-    state_mlp: int = 256
-    gate_init: float = 0.0
-    tied_values: bool = False
-    side_to_move: bool = False
+__all__ = [
+    "BridgeSettings",
+    "DecoderSettings",
+    "EncoderInfo",
+    "Vocabulary",
+    "bridge_pretrained",
+    "build_queen",
+    "queen_config",
+    "scratch_config",
+]
 
 
 @dataclass(frozen=True)
@@ -117,7 +82,7 @@ def build_queen(
     sqrt(2 * layers), embeddings at `embedding_std`.
     """
     vocabulary = Vocabulary.of(tokenizer)
-    model = _assemble(_smollm3(decoder, vocabulary), bridge, vocabulary, encoder)
+    model = _assemble(scratch_config(decoder, vocabulary), bridge, vocabulary, encoder)
     generator = torch.Generator().manual_seed(seed)
     _initialise_decoder(model.decoder, decoder.embedding_std, generator)
     _initialise_bridges(model, generator)
@@ -130,27 +95,35 @@ def bridge_pretrained(
     tokenizer: Any,
     encoder: EncoderInfo,
     seed: int,
+    known: int | None = None,
 ) -> QueenModel:
-    """A QUEEN on a trained decoder, whose weights are taken over and whose vocabulary grows.
+    """A QUEEN around a trained decoder, which becomes part of it and whose vocabulary grows.
 
-    A new token starts as the mean of the old tokens that spell it, shortened a little at random so
+    A new token starts as the mean of the old tokens that describe it, moved a little at random so
     that no two are alike. Logits of the old vocabulary are unchanged.
+
+    Args:
+        decoder: in the number type that it is to keep.
+        tokenizer: the decoder's own with the chess tokens added.
+        known: tokens the decoder's own tokenizer has; by default as many as its embedding has
+            rows. Some embeddings have rows to spare, which hold nothing yet.
     """
     vocabulary = Vocabulary.of(tokenizer)
-    old = decoder.get_input_embeddings().weight.shape[0]
+    rows = decoder.get_input_embeddings().weight.shape[0]
+    old = min(rows, rows if known is None else known)
     generator = torch.Generator().manual_seed(seed)
-    if vocabulary.size > old:
+    if vocabulary.size > rows:
         decoder.resize_token_embeddings(vocabulary.size, mean_resizing=False)
-        for table in _tables(decoder):
-            _spell_new_rows(table, tokenizer, old, generator)
-    model = _assemble(decoder.config, bridge, vocabulary, encoder)
-    model.decoder.load_state_dict(decoder.state_dict())
-    model.decoder.to(decoder.dtype)
+    for table in _tables(decoder):
+        _spell_new_rows(table, tokenizer, old, vocabulary.size, generator)
+    model = _assemble(decoder.config, bridge, vocabulary, encoder, decoder)
     _initialise_bridges(model, generator)
+    model.bridges.to(decoder.dtype)
     return model
 
 
-def _smollm3(settings: DecoderSettings, vocabulary: Vocabulary) -> SmolLM3Config:
+def scratch_config(settings: DecoderSettings, vocabulary: Vocabulary) -> SmolLM3Config:
+    """The config of a decoder that is to be trained from scratch."""
     return SmolLM3Config(
         vocab_size=vocabulary.size,
         hidden_size=settings.width,
@@ -168,10 +141,21 @@ def _smollm3(settings: DecoderSettings, vocabulary: Vocabulary) -> SmolLM3Config
 
 
 def _assemble(
-    decoder: Any, bridge: BridgeSettings, vocabulary: Vocabulary, encoder: EncoderInfo
+    config: Any,
+    bridge: BridgeSettings,
+    vocabulary: Vocabulary,
+    encoder: EncoderInfo,
+    decoder: PreTrainedModel | None = None,
 ) -> QueenModel:
+    return QueenModel(queen_config(config, bridge, vocabulary, encoder), decoder)
+
+
+def queen_config(
+    decoder: Any, bridge: BridgeSettings, vocabulary: Vocabulary, encoder: EncoderInfo
+) -> QueenConfig:
+    """The config of a QUEEN on a decoder of this Hugging Face config."""
     width = decoder.hidden_size
-    config = QueenConfig(
+    return QueenConfig(
         decoder_config=_plain(decoder),
         bridge_layers=list(bridge.layers),
         bridge_states=list(bridge.states),
@@ -192,7 +176,6 @@ def _assemble(
         end_id=vocabulary.end,
         pad_id=vocabulary.pad,
     )
-    return QueenModel(config)
 
 
 def _plain(decoder: Any) -> dict[str, Any]:
@@ -233,11 +216,22 @@ def _tables(decoder: PreTrainedModel) -> list[Tensor]:
 
 
 @torch.no_grad()
-def _spell_new_rows(table: Tensor, tokenizer: Any, old: int, generator: torch.Generator) -> None:
+def _spell_new_rows(
+    table: Tensor, tokenizer: Any, old: int, size: int, generator: torch.Generator
+) -> None:
     spread = table[:old].float().std(0)
-    for row in range(old, table.shape[0]):
-        text = tokenizer.convert_ids_to_tokens(row).strip("<>")
+    for row in range(old, size):
+        text = _described(tokenizer.convert_ids_to_tokens(row))
         spelt = [i for i in tokenizer(text, add_special_tokens=False)["input_ids"] if i < old]
         mean = table[spelt].float().mean(0) if spelt else table[:old].float().mean(0)
         noise = torch.randn(spread.shape, generator=generator).to(spread) * spread * 0.1
         table[row] = (mean + noise).to(table.dtype)
+
+
+def _described(token: str) -> str:
+    """A new token in words the old vocabulary has: `<n>` is a black knight, `<e4>` is e4."""
+    name = token.strip("<>")
+    if len(name) == 1 and name.lower() in chess.PIECE_SYMBOLS:
+        piece = chess.Piece.from_symbol(name)
+        return f" {chess.COLOR_NAMES[piece.color]} {chess.piece_name(piece.piece_type)}"
+    return f" {name}"

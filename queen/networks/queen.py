@@ -5,8 +5,8 @@ Source: METHOD section 1, Architecture. The encoder is no part of the checkpoint
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any, cast
 
 import torch
@@ -15,8 +15,25 @@ from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, Pre
 
 from queen.networks.bridge import SQUARES, Bridge, BridgeShape, Context, Routing, initialise, route
 from queen.networks.errors import NetworkError
+from queen.networks.freezing import (
+    HEAD_ROWS,
+    PARTS,
+    ROWS,
+    freeze,
+    parameter_groups,
+    take_in_rows,
+    thaw,
+)
 
-PARTS = ("decoder", "bridge", "chess_tokens")
+__all__ = [
+    "PARTS",
+    "QueenConfig",
+    "QueenModel",
+    "decoder_layers",
+    "freeze",
+    "parameter_groups",
+    "thaw",
+]
 
 
 class QueenConfig(PretrainedConfig):  # type: ignore[misc]
@@ -101,6 +118,10 @@ class QueenModel(PreTrainedModel):  # type: ignore[misc]
     """A decoder with bridges before some of its layers.
 
     Before training, with gates at 0, its logits are the decoder's own, bit for bit.
+
+    Args:
+        config: what is built.
+        decoder: a decoder that is there already, taken over as it is; by default a new one.
     """
 
     config_class = QueenConfig
@@ -111,11 +132,13 @@ class QueenModel(PreTrainedModel):  # type: ignore[misc]
     _supports_flash_attn = True
     _supports_flex_attn = True
     _no_split_modules = ["Bridge"]  # noqa: RUF012
+    _keys_to_ignore_on_load_unexpected = [ROWS, HEAD_ROWS]  # noqa: RUF012
 
-    def __init__(self, config: QueenConfig) -> None:
+    def __init__(self, config: QueenConfig, decoder: PreTrainedModel | None = None) -> None:
         super().__init__(config)
         _check(config)
-        self.decoder = AutoModelForCausalLM.from_config(config.decoder())
+        self.frozen_parts: tuple[str, ...] = ()
+        self.decoder = decoder or AutoModelForCausalLM.from_config(config.decoder())
         shape = config.shape()
         self.bridges = nn.ModuleList(Bridge(shape) for _ in config.bridge_layers or ())
         self._ports = [_Port(bridge) for bridge in self.blocks]
@@ -123,6 +146,15 @@ class QueenModel(PreTrainedModel):  # type: ignore[misc]
         for index, port in zip(config.bridge_layers or (), self._ports, strict=True):
             layers[index].register_forward_pre_hook(port, with_kwargs=True)
         self.post_init()
+
+    @classmethod
+    def from_pretrained(cls, source: Any, *args: Any, **kwargs: Any) -> Any:
+        """As Hugging Face's; a model saved while rows of it trained on their own is whole again."""
+        loaded = super().from_pretrained(source, *args, **kwargs)
+        model = loaded[0] if isinstance(loaded, tuple) else loaded
+        if Path(source).is_dir():
+            take_in_rows(model, Path(source))
+        return loaded
 
     @property
     def blocks(self) -> list[Bridge]:
@@ -252,73 +284,8 @@ def decoder_layers(decoder: nn.Module) -> nn.ModuleList:
     )
 
 
-def parameter_groups(
-    model: QueenModel, lr: float, gate_factor: float, weight_decay: float
-) -> list[dict[str, Any]]:
-    """Optimizer groups of what is trainable: matrices, vectors and embeddings, gates.
-
-    Gates learn at gate_factor times the rate, for at 0 they stay shut in a short run (METHOD
-    section 1, ours); gates, norms and embeddings are not decayed.
-    """
-    groups: dict[str, list[nn.Parameter]] = {"matrices": [], "plain": [], "gates": []}
-    embedding = model.get_input_embeddings().weight
-    for name, parameter in model.named_parameters():
-        if not parameter.requires_grad:
-            continue
-        gate = name.endswith(("attention_gate", "ffn_gate"))
-        plain = parameter.ndim < 2 or parameter is embedding or "square_values" in name
-        groups["gates" if gate else "plain" if plain else "matrices"].append(parameter)
-    rates = {"matrices": (lr, weight_decay), "plain": (lr, 0.0), "gates": (lr * gate_factor, 0.0)}
-    return [
-        {"name": kind, "params": params, "lr": rates[kind][0], "weight_decay": rates[kind][1]}
-        for kind, params in groups.items()
-        if params
-    ]
-
-
-def freeze(model: QueenModel, parts: Sequence[str]) -> None:
-    """Freeze these of PARTS, and unfreeze the others.
-
-    With "decoder" frozen and "chess_tokens" not, only the rows of the square and piece tokens in
-    the embedding (and in an untied output head) receive gradients.
-    """
-    unknown = set(parts) - set(PARTS)
-    if unknown:
-        raise NetworkError(
-            f"cannot freeze {sorted(unknown)}", remedy=f"name any of {', '.join(PARTS)}"
-        )
-    model.decoder.requires_grad_("decoder" not in parts)
-    model.bridges.requires_grad_("bridge" not in parts)
-    for handle in model.__dict__.pop("_row_hooks", ()):
-        handle.remove()
-    tables = {_weight(model.get_input_embeddings()), _weight(model.get_output_embeddings())}
-    chess = [*model.config.square_ids, *model.config.piece_ids]
-    if "decoder" in parts and "chess_tokens" not in parts:
-        hook = functools.partial(_keep_rows, rows=chess)
-    elif "decoder" not in parts and "chess_tokens" in parts:
-        hook = functools.partial(_drop_rows, rows=chess)
-    else:
-        return
-    for table in tables:
-        table.requires_grad_()
-    watched: list[Any] = list(tables)
-    model.__dict__["_row_hooks"] = [table.register_hook(hook) for table in watched]
-
-
 def _weight(module: nn.Module) -> nn.Parameter:
     return cast(nn.Parameter, module.weight)
-
-
-def _keep_rows(gradient: Tensor, rows: list[int]) -> Tensor:
-    kept = torch.zeros_like(gradient)
-    kept[rows] = gradient[rows]
-    return kept
-
-
-def _drop_rows(gradient: Tensor, rows: list[int]) -> Tensor:
-    kept = gradient.clone()
-    kept[rows] = 0
-    return kept
 
 
 def _check(config: QueenConfig) -> None:

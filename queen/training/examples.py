@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
 from typing import Any, Protocol
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from queen.errors import QueenError
 from queen.games.chess.position import Position
+from queen.language.chat import Turns
 
 TOO_LONG = "too long"
 NO_TURNS = "no turns"
@@ -137,6 +138,7 @@ def encode_examples(
     Raises:
         ExampleError: the tokenizer has no end token.
     """
+    examples = _as_spoken(examples, Turns.of(tokenizer))
     ids_of = _token_table(examples, tokenizer)
     end = tokenizer.eos_token_id
     kept: list[_Sequence] = []
@@ -166,6 +168,22 @@ def concatenate(sets: Sequence[EncodedSet]) -> EncodedSet:
         positions=table.positions,
         rejected=tuple(chain.from_iterable(part.rejected for part in sets)),
     )
+
+
+def _as_spoken(examples: Sequence[Example], turns: Turns) -> Sequence[Example]:
+    """The examples with their texts in the form that the model is spoken to in."""
+    if turns == Turns():
+        return examples
+    return [
+        replace(
+            example,
+            turns=tuple(
+                Turn(turns.prompt(turn.prompt, first=number == 0), turns.answer(turn.answer))
+                for number, turn in enumerate(example.turns)
+            ),
+        )
+        for example in examples
+    ]
 
 
 @dataclass(frozen=True)

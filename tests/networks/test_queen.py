@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 import torch
-from queen_parts import ENCODER, LAYERS, NAMES, SIZE, Names, family, queen, queen_of, states, tokens
+from queen_parts import LAYERS, NAMES, SIZE, Names, family, queen, queen_of, states, tokens
 from safetensors.torch import load_file
-from transformers import AutoModelForCausalLM, DynamicCache, LlamaForCausalLM
+from transformers import AutoModelForCausalLM, DynamicCache
 
 from queen.networks.bridge import Bridge, BridgeShape
-from queen.networks.build import BridgeSettings, Vocabulary, bridge_pretrained
+from queen.networks.build import BridgeSettings, Vocabulary
 from queen.networks.errors import NetworkError
 from queen.networks.lc0.load import weights_digest
-from queen.networks.queen import QueenModel, decoder_layers, freeze, parameter_groups
+from queen.networks.queen import QueenModel, decoder_layers, freeze
 
 FAMILIES = ["smollm3", "llama", "gpt2"]
 
@@ -137,55 +137,6 @@ def test_cached_steps_give_the_full_forwards_logits() -> None:
         assert torch.allclose(torch.cat(steps, 1), model(ids, held), atol=1e-5)
 
 
-def test_groups_cover_what_is_trainable_once() -> None:
-    model = queen()
-    groups = {group["name"]: group for group in parameter_groups(model, 1e-3, 10, 0.1)}
-    counted = [id(parameter) for group in groups.values() for parameter in group["params"]]
-    assert sorted(counted) == sorted(id(parameter) for parameter in model.parameters())
-    assert groups["gates"]["lr"] == pytest.approx(1e-2)
-    assert groups["gates"]["weight_decay"] == groups["plain"]["weight_decay"] == 0
-    assert groups["matrices"]["weight_decay"] == 0.1
-    assert len(groups["gates"]["params"]) == 2 * len(model.blocks)
-
-
-def train_once(model: QueenModel) -> set[str]:
-    """Names of the parameters that one step of AdamW moves."""
-    before = {name: p.detach().clone() for name, p in model.named_parameters()}
-    optimizer = torch.optim.AdamW(parameter_groups(model, 1e-2, 10, 0.1))
-    model(tokens(2, 6), states(2)).square().mean().backward()
-    optimizer.step()
-    model.zero_grad()
-    after = dict(model.named_parameters())
-    return {name for name, old in before.items() if not torch.equal(old, after[name])}
-
-
-def test_what_is_frozen_stays() -> None:
-    model = queen(gate=0.3)
-    freeze(model, ["decoder", "chess_tokens"])
-    assert {name.split(".")[0] for name in train_once(model)} == {"bridges"}
-    freeze(model, ["bridge"])
-    moved = train_once(model)
-    assert moved
-    assert {name.split(".")[0] for name in moved} == {"decoder"}
-
-
-@pytest.mark.parametrize("frozen", [["decoder"], ["chess_tokens"]])
-def test_chess_tokens_and_the_rest_freeze_apart(frozen: list[str]) -> None:
-    model = queen(gate=0.3)
-    chess_rows = {*model.config.square_ids, *model.config.piece_ids}
-    freeze(model, frozen)
-    before = model.get_input_embeddings().weight.detach().clone()
-    moved_names = train_once(model)
-    rows = (model.get_input_embeddings().weight != before).any(1).nonzero()[:, 0].tolist()
-    expected = chess_rows if frozen == ["decoder"] else set(range(SIZE)) - chess_rows
-    assert set(rows) == expected
-    layers_moved = any("layers" in name for name in moved_names)
-    assert layers_moved is (frozen == ["chess_tokens"])
-    freeze(model, [])
-    train_once(model)
-    assert (model.get_input_embeddings().weight != before).any(1).all()
-
-
 def test_bridges_of_the_papers_size_have_the_papers_count() -> None:
     plain = BridgeShape(2048, 1024, 2048, 16, 4096, tied_keys=False, state_mlp=0)
     ours = BridgeShape(2048, 1024, 2048, 16, 4096, tied_keys=True, state_mlp=1024)
@@ -205,25 +156,6 @@ def test_the_small_model_has_about_a_million_and_a_half_parameters() -> None:
     )
     count = sum(p.numel() for p in model.parameters()) + (1000 - SIZE) * 128
     assert count == pytest.approx(1.45e6, rel=0.1)
-
-
-def test_bridges_on_a_trained_decoder_leave_its_vocabulary_as_it_was() -> None:
-    torch.manual_seed(0)
-    config = family("llama")
-    config.vocab_size = old = SIZE - 12
-    trained = LlamaForCausalLM(config).eval()
-    ids = tokens(2, 6).clamp(max=old - 1)
-    with torch.no_grad():
-        before = trained(ids).logits
-        model = bridge_pretrained(
-            trained, BridgeSettings((1, 3), (0, 2), state_mlp=24), Names(), ENCODER, seed=0
-        ).eval()
-        after = model(ids, states(2))
-    assert after.shape[-1] == SIZE
-    assert torch.equal(after[..., :old], before)
-    new = model.get_input_embeddings().weight[old:]
-    assert new.std() < 3 * model.get_input_embeddings().weight[:old].std()
-    assert len(torch.unique(new, dim=0)) == len(new)
 
 
 def test_parts_that_do_not_fit_are_named() -> None:

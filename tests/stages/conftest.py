@@ -1,4 +1,4 @@
-"""The tiny model for these tests."""
+"""The tiny model for these tests; the small trained decoder is shared by several folders."""
 
 from __future__ import annotations
 

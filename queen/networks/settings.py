@@ -1,0 +1,71 @@
+"""What a QUEEN is built from, as plain values; importing this loads no network library."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class DecoderSettings:
+    """A decoder of SmolLM3's architecture to be trained from scratch.
+
+    Attributes:
+        width, layers, heads, kv_heads, ffn: its shape.
+        max_length: longest sequence in tokens.
+        rope_theta: base of the rotary positions.
+        embedding_std: spread of the token embeddings at the start.
+    """
+
+    width: int = 128
+    layers: int = 4
+    heads: int = 4
+    kv_heads: int = 4
+    ffn: int = 320
+    max_length: int = 1024
+    rope_theta: float = 10_000.0
+    embedding_std: float = 0.02
+
+
+@dataclass(frozen=True)
+class BridgeSettings:
+    """Where the bridges stand and how they are made.
+
+    Attributes:
+        states: the encoder state each reads.
+        layers: the decoder layer each stands before.
+        width: inner attention width; 0 for the decoder's.
+        heads: attention heads.
+        ffn_factor: feed-forward width over the decoder's.
+        tied_keys, state_mlp, gate_init, tied_values, side_to_move: see `BridgeShape`.
+    """
+
+    states: Sequence[int] = (1, 2, 4, 6)
+    layers: Sequence[int] = (0, 1, 2, 3)
+    width: int = 0
+    heads: int = 4
+    ffn_factor: int = 2
+    tied_keys: bool = True
+    state_mlp: int = 256
+    gate_init: float = 0.0
+    tied_values: bool = False
+    side_to_move: bool = False
+
+
+@dataclass(frozen=True)
+class PretrainedSettings:
+    """A decoder that is trained already and is taken over.
+
+    Attributes:
+        source: a name `queen fetch` knows, a GGUF file, a Hugging Face folder, or a hub id.
+        licence: of its weights, for the model cards.
+        shape: values its Hugging Face config must have; what `queen plan` counts with.
+    """
+
+    source: str
+    licence: str = ""
+    shape: Mapping[str, Any] = field(default_factory=dict)
+
+
+AnyDecoder = DecoderSettings | PretrainedSettings

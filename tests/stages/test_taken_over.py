@@ -1,0 +1,173 @@
+"""The stages tokenizer, pawn and pawn1 around a small decoder that was trained elsewhere."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import chess
+import pytest
+import torch
+import yaml
+from round_project import make_encoder, write_artifact
+from tiny_decoder import TEMPLATE, write_folder
+from transformers import AutoModelForCausalLM
+
+from queen.games.chess.position import Position
+from queen.generation.requests import Request, Sampling
+from queen.generation.speaker import load_speaker
+from queen.language.prompts import question_prompt
+from queen.language.questions import bank
+from queen.language.tokenizer import load_tokenizer
+from queen.lineage.artifact import Draft, read_json
+from queen.networks.queen import QueenModel
+from stages.base import ROWS, rows_table, write_rows
+from stages.questions import QUESTIONS
+from stages.runner import run_stage
+from stages.seeds import SEEDS
+
+TRAIN = {
+    "batch_size": 4,
+    "micro_batch": 2,
+    "lr": 1e-3,
+    "warmup_steps": 1,
+    "precision": "fp32",
+    "checkpoint_every_s": 0.0,
+}
+PARAMS: dict[str, Any] = {
+    "seed": 3,
+    "machine": {"workers": 1, "threads": 1, "cache_mb": 16},
+    "tokenizer": {"vocab_size": 400},
+    "decoder": {"source": "nets/decoder", "licence": "MIT (nobody)", "shape": {"hidden_size": 32}},
+    "bridge": {"states": [0, 1], "layers": [0, 1], "heads": 4, "state_mlp": 0},
+    "pawn": {
+        "steps": dict.fromkeys(bank.stages(), 3),
+        "heldout_batch": 4,
+        "frozen": ["decoder"],
+        "train": TRAIN,
+    },
+    "pawn1": {"epochs": 1.0, "frozen": ["decoder"], "train": TRAIN},
+}
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A project with questions, seeds and an expert, whose three model stages have run."""
+    root = tmp_path_factory.mktemp("taken")
+    (root / "params").mkdir()
+    (root / "dvc.yaml").write_text("stages: {}\n")
+    (root / "params.yaml").write_text(yaml.safe_dump(PARAMS))
+    write_folder(root / "nets" / "decoder")
+    make_encoder(root)
+    write_artifact(root, "data/questions", "questions", {}, lambda out: _fill_questions(out))
+    write_artifact(root, "data/seeds", "seeds", {}, lambda out: _fill_seeds(out))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("QUEEN_SENDER", "none")
+        patch.delenv("QUEEN_STATE", raising=False)
+        for stage in ("tokenizer", "pawn", "pawn1"):
+            run_stage(stage, root)
+        yield root
+
+
+def positions() -> list[Position]:
+    position, found = Position(chess.STARTING_FEN), []
+    for move in ("e2e4", "e7e5", "g1f3", "b8c6", "f1b5", "a7a6"):
+        position = position.child(move)
+        found.append(position)
+    return found
+
+
+def _fill_questions(out: Path) -> Draft:
+    rows, rng = [], random.Random(0)
+    for number, position in enumerate(positions()):
+        where = {"pid": str(number), "game_id": "g", "ply": number, **_text(position)}
+        for stage, kind, line in (
+            ("static-current", "piece_on", ()),
+            ("dynamic-current", "in_check", ()),
+            ("static-future", "after_piece_on", _line(position)),
+            ("dynamic-future", "after_in_check", _line(position)),
+        ):
+            asked = bank.ask(position, line, kind, rng)
+            assert asked is not None, kind
+            said = {"type": kind, "subset": asked.subset, "line": " ".join(line)}
+            split = "heldout" if number == 5 else "train"
+            told = {"prompt": asked.prompt, "answer": asked.answer}
+            rows.append({"split": split, "stage": stage, **where, **said, **told})
+    write_rows(out / ROWS, rows_table(rows, QUESTIONS))
+    return Draft()
+
+
+def _fill_seeds(out: Path) -> Draft:
+    rows = [
+        {"pid": str(i), "text": "best <N><g1><f3>\nIt attacks <e5>.", "dropped": "", **_text(each)}
+        for i, each in enumerate(positions())
+    ]
+    write_rows(out / ROWS, rows_table(rows, SEEDS))
+    return Draft()
+
+
+def _line(position: Position) -> tuple[str, ...]:
+    return (min(move.uci() for move in position.board().legal_moves),)
+
+
+def _text(position: Position) -> dict[str, str]:
+    return {"start": position.start, "moves": " ".join(position.moves), "fen": position.fen}
+
+
+def test_the_tokenizer_is_the_decoders_own_with_the_chess_tokens(project: Path) -> None:
+    plain = load_tokenizer(project / "models/tokenizer")
+    assert plain.chat_template == TEMPLATE
+    assert len(plain) == 300 + 76
+    record = read_json(project / "models/tokenizer/record.json")
+    assert record["licences"]["decoder"] == "MIT (nobody)"
+    assert record["counts"] == {"tokens": 376}
+
+
+@pytest.mark.parametrize("name", ["pawn", "pawn1"])
+def test_a_frozen_decoder_is_the_one_it_was_and_the_rest_has_learnt(
+    project: Path, name: str
+) -> None:
+    model = QueenModel.from_pretrained(project / "models" / name)
+    before = AutoModelForCausalLM.from_pretrained(project / "nets/decoder").state_dict()
+    for key, tensor in model.decoder.state_dict().items():
+        assert torch.equal(tensor[: len(before[key])], before[key]), key
+    gates = [abs(value) for value in model.gate_values().values()]
+    assert all(gates)
+    table = model.get_input_embeddings().weight
+    earlier = project / "models/pawn" if name == "pawn1" else None
+    if earlier:
+        old = QueenModel.from_pretrained(earlier).get_input_embeddings().weight
+        changed = (table != old).any(1).nonzero()[:, 0].tolist()
+        assert changed
+        assert min(changed) >= 300
+
+
+def test_licences_reach_the_model_card(project: Path) -> None:
+    assert "decoder: MIT (nobody)" in (project / "models/pawn/README.md").read_text()
+
+
+def test_a_question_is_asked_in_the_models_own_turns_and_answered(project: Path) -> None:
+    speaker = load_speaker(project / "models/pawn1", project / "models/encoder/expert", 2, 16)
+    generator, position = speaker.generator, positions()[5]
+    request = Request("q", position, question_prompt(position, "on <e4> ?"))
+    chat = [{"role": "user", "content": "White to move. on <e4> ?"}]
+    written = generator.tokenizer.apply_chat_template(chat, add_generation_prompt=True)
+    assert generator._prompt(request) == written["input_ids"]
+    done = generator.generate([request], Sampling(max_new_tokens=4))[0]
+    assert done.error is None
+    assert 0 < len(done.tokens) + done.finished <= 5
+
+
+def test_another_decoder_under_the_same_name_is_other_work(project: Path) -> None:
+    before = read_json(project / "models/tokenizer/record.json")
+    assert run_stage("tokenizer", project).record.recipe == before["recipe"]
+    folder = project / "nets/decoder"
+    held = (folder / "generation_config.json").read_text()
+    (folder / "generation_config.json").write_text(held.replace("{", '{"top_k": 7,', 1))
+    try:
+        assert run_stage("tokenizer", project).record.recipe != before["recipe"]
+    finally:
+        (folder / "generation_config.json").write_text(held)
+        run_stage("tokenizer", project)
