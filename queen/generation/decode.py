@@ -21,7 +21,7 @@ from queen.generation.guide import FirstMove, Guide, LegalMoves
 from queen.generation.requests import Completion, GenerationError, Request, Sampling
 from queen.generation.scoring import Scored, score
 from queen.generation.slots import Stepper
-from queen.generation.trie import Node, move_trie
+from queen.generation.trie import MoveTrees, Node
 from queen.networks.bridge import Context
 from queen.networks.lc0.load import weights_digest
 from queen.networks.queen import QueenModel
@@ -68,6 +68,7 @@ class Generator:
         self.model, self.tokenizer, self.expert = model.eval(), tokenizer, expert
         self.batch_size = batch_size
         self.vocabulary: dict[str, int] = tokenizer.get_vocab()
+        self.trees = MoveTrees(self.vocabulary)
         self.texts: dict[int, str] = {}
         self.longest: int = model.config.decoder().max_position_embeddings
         self.weights_digest = weights_digest(model)
@@ -137,7 +138,7 @@ class Generator:
     def _guide(self, request: Request, first: Node | None) -> Guide | None:
         if request.legal_moves:
             board = request.position.board()
-            return LegalMoves(board, self.vocabulary, self._text_of, request.prefix)
+            return LegalMoves(board, self.vocabulary, self._text_of, request.prefix, self.trees)
         return FirstMove(first) if first is not None else None
 
     def _text_of(self, token: int) -> str:
@@ -147,7 +148,7 @@ class Generator:
         return self.texts[token]
 
     def _moves(self, request: Request) -> Node:
-        return move_trie(request.position.board(), self.vocabulary)
+        return self.trees.of(request.position.board())
 
     def _prompt(self, request: Request) -> list[int]:
         text = request.prompt + request.prefix
