@@ -79,6 +79,38 @@ def test_a_batch_writes_what_each_request_alone_would(sampling: Sampling) -> Non
     assert sum(same) >= 0.995 * len(asked)
 
 
+def gap(request: Request, tokens: list[int]) -> float:
+    """How far apart the two likeliest tokens are after these, in log-probability."""
+    logprobs = full_logits(request, encoded(request) + tokens)[-1].log_softmax(-1)
+    first, second = logprobs.topk(2).values.tolist()
+    return float(first - second)
+
+
+def parted(one: Completion, other: Completion) -> list[int]:
+    """The tokens that two texts share at their beginning."""
+    same = [a == b for a, b in zip(one.tokens, other.tokens, strict=False)]
+    return list(one.tokens[: same.index(False) if False in same else len(same)])
+
+
+def test_hundreds_of_texts_part_from_those_written_alone_only_where_two_tokens_tie() -> None:
+    asked = requests(250, seed=3)
+    together, alone = generator(64).generate(asked, GREEDY), generator(1).generate(asked, GREEDY)
+    pairs = zip(asked, together, alone, strict=True)
+    differ = [(request, one, other) for request, one, other in pairs if one.text != other.text]
+    assert len(differ) <= 0.005 * len(asked)
+    assert all(gap(request, parted(one, other)) < 1e-3 for request, one, other in differ)
+    assert len({done.text for done in together}) > 120
+
+
+def test_the_measure_of_a_tie_sees_where_number_types_part_texts() -> None:
+    asked = requests(60)
+    exact, near = generator(30), generator(30, dtype=torch.bfloat16)
+    pairs = zip(asked, exact.generate(asked, GREEDY), near.generate(asked, GREEDY), strict=True)
+    gaps = [gap(r, parted(one, other)) for r, one, other in pairs if one.text != other.text]
+    assert gaps
+    assert all(0 <= each < 0.5 for each in gaps)
+
+
 def test_texts_depend_neither_on_order_nor_on_batch_size() -> None:
     asked = requests(20)
     mixed = random.Random(5).sample(asked, len(asked))
