@@ -20,6 +20,7 @@ from queen.networks.bridge import Context
 REFILL = 8  # a refill waits until this part of the slots is vacant: prompts are cheaper together
 SHRINK = 0.75  # with no queue left, the batch is cut to the live slots once they are so few
 
+
 @dataclass
 class Job:
     """A request ready to be decoded.
