@@ -253,13 +253,17 @@ def best_rates(
 
 
 def one_process(
-    name: str, asked: Sequence[Request], repeat: int, types: Sequence[torch.dtype]
+    name: str,
+    asked: Sequence[Request],
+    repeat: int,
+    types: Sequence[torch.dtype],
+    batches: Sequence[int],
 ) -> dict[str, float]:
     """Both sides at every batch and number type."""
     torch.set_num_threads(1)
     tried: list[Row] = []
     for dtype in types:
-        for batch in shape(name).batches:
+        for batch in batches:
             words = f"{next(k for k, v in TYPES.items() if v == dtype)} {batch}"
             tried.append((f"generate {words}", functools.partial(peer, name, batch, dtype, asked)))
             writer = ours(name, batch, dtype)
@@ -324,20 +328,22 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=1)
     parser.add_argument("--processes", type=int, default=0)
     parser.add_argument("--types", nargs="+", choices=list(TYPES), default=list(TYPES))
-    parser.add_argument("--batch", type=int, default=0, help="for what each idea gave")
+    parser.add_argument("--batches", type=int, nargs="+", help="instead of the shape's own")
+    parser.add_argument("--each", type=int, default=64, help="batch for what each gave; 0: not")
     options = parser.parse_args()
     found: dict[str, Any] = {"cpu": platform.processor(), "texts": options.texts}
     for name in options.shape or ["mini", "smollm2"]:
         asked = requests(options.texts)
         types = [TYPES[key] for key in options.types]
-        rates = one_process(name, asked, options.repeat, types)
+        batches = options.batches or shape(name).batches
+        rates = one_process(name, asked, options.repeat, types, batches)
         mine, theirs = best_of(rates, "ours"), best_of(rates, "generate")
         found[name] = {"rates": rates}
         found[name]["ratio"] = max(v for k, v in rates.items() if k.startswith("ours")) / max(
             v for k, v in rates.items() if k.startswith("generate")
         )
-        batch, dtype = options.batch or mine[0], mine[1]
-        found[name]["each"] = what_each_gave(name, asked, options.repeat, batch, dtype)
+        if options.each:
+            found[name]["each"] = what_each_gave(name, asked, options.repeat, options.each, mine[1])
         if options.processes:
             found[name]["processes"] = several_processes(
                 name, asked, options.repeat, mine, theirs, options.processes
