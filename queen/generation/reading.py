@@ -31,7 +31,7 @@ class States(Protocol):
         """Digest of the encoder's weights."""
 
     def states(self, positions: Sequence[Position]) -> list[Tensor]:
-        """One [B, 64, C] for each bridge, squares in the order a1..h8."""
+        """One [B, 64, C + 1] for each bridge, as `Expert.states` gives them."""
 
 
 class Contexts:
