@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Literal, Protocol, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from queen.engines.cache import SearchCache
 from queen.engines.pool import Analyser, EngineSettings
+from queen.errors import QueenError
 from queen.lineage.artifact import Artifact, Draft
 from queen.lineage.state import State
 from stages.settings import build
@@ -36,11 +37,43 @@ class Shard:
 
 @dataclass(frozen=True)
 class Machine:
-    """What this machine may use; never part of a key or a record."""
+    """What this machine may use; never part of a key or a record.
+
+    Attributes:
+        workers: engine processes.
+        threads: torch's.
+        cache_mb: encoder states kept in memory.
+        generators: processes that write texts, with one thread each; 1 writes in the stage's own,
+            0 starts one for each GPU or else each core. No text depends on it.
+    """
 
     workers: int = 2
     threads: int = 2
     cache_mb: int = 1024
+    generators: int = 1
+
+
+@dataclass(frozen=True)
+class GenerationParams:
+    """How texts are written.
+
+    Attributes:
+        kind: `own`, the decoder of `queen.generation`; `vllm` has its place but is not built.
+        precision: of weights and caches; `auto` is bfloat16 on a GPU, float32 elsewhere.
+    """
+
+    kind: Literal["own", "vllm"] = "own"
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+
+    def identity(self) -> dict[str, str]:
+        """What of it texts depend on. Raises QueenError for what is not built."""
+        if self.kind == "vllm":
+            raise QueenError(
+                "generation with vLLM is not built",
+                where="generation.kind",
+                remedy="`queen configure generation=own` takes the project's own decoder",
+            )
+        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -110,6 +143,7 @@ class Job(Generic[P]):
     progress: Progress
     api: Asks
     shard_key: str = ""
+    generation: GenerationParams = GenerationParams()
 
     def scratch(self) -> Path:
         """A folder that outlives a kill, for this shard alone."""
@@ -158,7 +192,8 @@ class StageSpec:
         inputs: artifact path by role; `{key}` and `{parent}` are filled in.
         output: artifact path.
         per: "once", "model" (pawn and pawn1) or "round".
-        uses: "engine" if its bytes depend on the engine's identity, "classical" likewise.
+        uses: "engine" if its bytes depend on the engine's identity, "classical" likewise;
+            "generation" if a model writes.
         also: further sections of params.yaml, read into the params' fields of the same names.
     """
 

@@ -31,10 +31,10 @@ from queen.search.tree import read
 from stages.base import ROWS, Job, Shard, StageSpec, concat_shards, rows_table, spans, write_rows
 from stages.engine import JudgeParams
 from stages.matches import MatchParams, ModelPlayer, Opponent, available, play_match, rate
-from stages.models import load_speaker
+from stages.models import load_speaker, speaker_of, write_identity
 from stages.positions import position_of
 
-POSITIONS_PER_SHARD = 200
+POSITIONS_PER_SHARD = 800  # four runs of the decoder, for its processes to share
 GAMES, PGN, SUMMARY, VERDICT = "games.jsonl", "games.pgn", "summary.json", "verdict.json"
 PLIES = (1, 3, 5)
 OUTCOMES = {"free": "first_ok", "guided": "guided_ok"}
@@ -113,9 +113,8 @@ def shards(job: Job[Params]) -> Sequence[Shard]:
 
 
 def work(job: Job[Params], shard: Shard, out: Path) -> None:
-    speaker = load_speaker(
-        job.inputs["model"], job.inputs["encoder"], job.machine, job.params.batch_size
-    )
+    speaker = load_speaker(job, job.inputs["model"], job.params.batch_size)
+    write_identity(out, speaker)
     if shard.spec["part"] == "games":
         _play(job, speaker, tuple(shard.spec["opponents"]), out)
         return
@@ -137,7 +136,8 @@ def assemble(job: Job[Params], folders: Sequence[Path], out: Path) -> Draft:
     if "before" in job.inputs:
         write_json(out / VERDICT, _judgement(job, table, rating).as_dict())
     counts = {"positions": table.num_rows, "games": len(games), **_opponents(job)}
-    return Draft(counts=counts, figures=summary, drops=_reasons(table))
+    identities = speaker_of(folders)
+    return Draft(counts=counts, figures=summary, drops=_reasons(table), identities=identities)
 
 
 def _section(job: Job[Params]) -> str:
@@ -396,7 +396,7 @@ def _spec(name: str, section: str, per: str) -> StageSpec:
         work=work,
         assemble=assemble,
         per=per,
-        uses=("engine",),
+        uses=("engine", "generation"),
     )
 
 

@@ -22,7 +22,7 @@ from queen.search.tree import read
 from stages import gates
 from stages.base import ROWS, Job, Shard, StageSpec, concat_shards, rows_table, spans, write_rows
 from stages.engine import JudgeParams
-from stages.models import load_speaker
+from stages.models import load_speaker, speaker_of, write_identity
 from stages.positions import position_of
 from stages.trees import weighed_to_json
 
@@ -81,9 +81,7 @@ def work(job: Job[Params], shard: Shard, out: Path) -> None:
     positions = [position_of(row) for row in roots]
     seeds = [root_seed(job.seed, row["pid"]) for row in roots]
     params = job.params
-    speaker = load_speaker(
-        job.inputs["parent"], job.inputs["encoder"], job.machine, params.batch_size
-    )
+    speaker = load_speaker(job, job.inputs["parent"], params.batch_size)
     with job.searches() as cache, job.analyser(cache) as analyser:
         judge: MoveJudge = params.judge.build(analyser)
         weighed = weigh(speaker, judge, positions, seeds, params.candidates, params.temperature)
@@ -93,6 +91,7 @@ def work(job: Job[Params], shard: Shard, out: Path) -> None:
         for row, seed, result, position in zip(roots, seeds, weighed, positions, strict=True)
     ]
     write_rows(out / ROWS, rows_table(rows, EXPLAINED))
+    write_identity(out, speaker)
 
 
 def assemble(job: Job[Params], folders: Sequence[Path], out: Path) -> Draft:
@@ -110,7 +109,8 @@ def assemble(job: Job[Params], folders: Sequence[Path], out: Path) -> Draft:
         counts["parsed"] += sum(not t["reason"] for t in texts.values())
         counts["replaced_by_engine"] += orjson.loads(row["weighed"])["replaced"] is not None
         drops.update(f"unparsed.{t['reason']}" for t in texts.values() if t["reason"])
-    return Draft(counts=counts, drops=drops, licences=job.inputs["roots"].record.licences)
+    licences = job.inputs["roots"].record.licences
+    return Draft(counts=counts, drops=drops, identities=speaker_of(folders), licences=licences)
 
 
 def root_seed(seed: int, pid: str) -> int:
@@ -181,5 +181,5 @@ SPEC = StageSpec(
     work=work,
     assemble=assemble,
     per="round",
-    uses=("engine",),
+    uses=("engine", "generation"),
 )

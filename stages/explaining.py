@@ -144,10 +144,10 @@ def explain_with(
             "the encoder is not here", where=str(encoder), remedy="run `queen run encoder`"
         )
     from queen.generation.explainer import explain
-    from queen.generation.speaker import load_speaker
+    from queen.generation.loading import Loading, load_speaker
 
     _quiet()
-    speaker = load_speaker(model.folder, encoder, 1, 64)
+    speaker = load_speaker(Loading(model.folder, encoder, batch_size=1))
     return explain(speaker, position, max_tokens=tokens, free=free)
 
 

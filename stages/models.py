@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from queen.lineage.artifact import Artifact
-from stages.base import Machine
+from queen.generation.loading import Loading
+from queen.generation.speaker import Speaker
+from queen.lineage.artifact import Artifact, read_json, write_json
+from stages.base import Job, Machine
 
 if TYPE_CHECKING:
-    from queen.generation.speaker import Speaker
     from queen.networks.expert import Expert
+
+SPEAKER = "speaker.json"
+_kept: tuple[tuple[object, ...], Speaker] | None = None
 
 
 def load_expert(
@@ -26,13 +32,48 @@ def load_expert(
     return Expert(load_encoder(encoder.path / role), wanted, memory_mb=machine.cache_mb)
 
 
-def load_speaker(
-    model: Artifact, encoder: Artifact, machine: Machine, batch_size: int = 64
-) -> Speaker:
-    """A model that explains, with its expert."""
+def load_speaker(job: Job[Any], model: Artifact, batch_size: int) -> Speaker:
+    """A model that explains, with its expert; the last one is kept, for a stage's shards share it.
+
+    With `machine.generators` other than 1 it writes in processes of its own, which end with this
+    one, or when another is asked for.
+    """
+    global _kept
+    machine, encoder = job.machine, job.inputs["encoder"]
+    parts = (model.path, model.content, encoder.path, encoder.content)
+    wanted = (*parts, batch_size, job.generation, machine.generators, machine.threads)
+    if _kept is not None and _kept[0] == wanted:
+        return _kept[1]
+    if _kept is not None:
+        _kept[1].close()
+    loading = Loading(model.path, encoder.path / "expert", batch_size, job.generation.precision)
+    _kept = (wanted, _loaded(loading, machine))
+    return _kept[1]
+
+
+def write_identity(out: Path, speaker: Speaker) -> None:
+    """Write beside a shard's rows who wrote its texts."""
+    write_json(out / SPEAKER, speaker.identity)
+
+
+def speaker_of(folders: Sequence[Path]) -> dict[str, Any]:
+    """Who wrote the texts of all shards, for the record; several if they did not agree."""
+    found: list[dict[str, str]] = []
+    for folder in folders:
+        told = read_json(folder / SPEAKER)
+        if told not in found:
+            found.append(told)
+    if not found:
+        return {}
+    return {"speaker": found[0] if len(found) == 1 else {"several": found}}
+
+
+def _loaded(loading: Loading, machine: Machine) -> Speaker:
+    from queen.generation.loading import load_speaker as load
+
+    if machine.generators != 1:
+        return load(replace(loading, threads=1), machine.generators)
     import torch
 
-    from queen.generation.speaker import load_speaker as load
-
     torch.set_num_threads(machine.threads)
-    return load(model.path, encoder.path / "expert", batch_size, machine.cache_mb)
+    return load(loading)

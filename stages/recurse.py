@@ -18,7 +18,7 @@ from stages import gates
 from stages.base import ROWS, Job, Shard, StageSpec, concat_shards, rows_table, spans, write_rows
 from stages.decontaminate import Guard
 from stages.engine import JudgeParams
-from stages.models import load_speaker
+from stages.models import load_speaker, speaker_of, write_identity
 from stages.positions import pid_of, position_of
 from stages.trees import TREES, tree_rows, trees_from_rows, weighed_from_json
 
@@ -58,15 +58,14 @@ def work(job: Job[Params], shard: Shard, out: Path) -> None:
     rows = job.table("explained").slice(start, stop - start).to_pylist()
     trees = [_planted(row) for row in rows if not row["failure"]]
     params = job.params
-    speaker = load_speaker(
-        job.inputs["parent"], job.inputs["encoder"], job.machine, params.batch_size
-    )
+    speaker = load_speaker(job, job.inputs["parent"], params.batch_size)
     sampling = Sampling(temperature=params.text_temperature, max_new_tokens=params.max_tokens)
     with job.searches() as cache, job.analyser(cache) as analyser:
         judge = params.judge.build(analyser)
         grow(trees, speaker, judge, params.limits, sampling, _barred(job), params.legal)
     table = rows_table([row for tree in trees for row in tree_rows(tree)], TREES)
     write_rows(out / ROWS, table)
+    write_identity(out, speaker)
     drops = sum((tree.drops for tree in trees), Counter[str]())
     (out / DROPS).write_bytes(orjson.dumps(dict(sorted(drops.items()))))
 
@@ -84,7 +83,8 @@ def assemble(job: Job[Params], folders: Sequence[Path], out: Path) -> Draft:
         counts.update(c for node in tree.nodes.values() if node.path for c in _traits(node))
         drops.update(f"unparsed.{n.reason}" for n in tree.nodes.values() if n.reason)
         drops.update(f"not_expanded.{n.stopped}" for n in tree.nodes.values() if n.stopped)
-    return Draft(counts=counts, drops=drops, licences=job.inputs["explained"].record.licences)
+    licences = job.inputs["explained"].record.licences
+    return Draft(counts=counts, drops=drops, identities=speaker_of(folders), licences=licences)
 
 
 def _planted(row: dict[str, object]) -> Tree:
@@ -126,5 +126,5 @@ SPEC = StageSpec(
     work=work,
     assemble=assemble,
     per="round",
-    uses=("engine",),
+    uses=("engine", "generation"),
 )

@@ -36,7 +36,15 @@ from queen.lineage.state import open_state
 from queen.lineage.store import ShardStore, shard_key
 from queen.lineage.tracking import Input, Output, Tracker
 from queen.lineage.yamlio import read_yaml
-from stages.base import EngineParams, Job, Machine, Shard, StageSpec, engine_settings
+from stages.base import (
+    EngineParams,
+    GenerationParams,
+    Job,
+    Machine,
+    Shard,
+    StageSpec,
+    engine_settings,
+)
 from stages.console import progress_printer
 from stages.registry import find_stage
 from stages.settings import build, relevant
@@ -124,6 +132,7 @@ def prepare(spec: StageSpec, key: str | None, project: Path) -> Job[Any]:
     params = read_yaml(project / "params.yaml", "run `queen configure`")
     machine = build(Machine, params.get("machine", {}), "machine")
     engine = build(EngineParams, params.get("engine", {}), "engine")
+    generation = build(GenerationParams, params.get("generation", {}), "generation")
     raw, seed, parent = _section(spec, key, params, project)
     state = open_state(project)
     return Job(
@@ -136,7 +145,11 @@ def prepare(spec: StageSpec, key: str | None, project: Path) -> Job[Any]:
         state=state,
         machine=machine,
         engine=engine,
-        identities=_identities(spec, engine, machine),
+        identities={
+            **_identities(spec, engine, machine),
+            **({"generation": generation.identity()} if "generation" in spec.uses else {}),
+        },
+        generation=generation,
         sink=lambda step, figures: None,
         progress=progress_printer(spec.name if key is None else f"{spec.name}@{key}"),
         api=Api(build(Limits, params.get("api", {}), "api"), state.answers),

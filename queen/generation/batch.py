@@ -10,17 +10,15 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from queen.errors import QueenError
 from queen.generation.choice import DRAWS, choose, restrict
 from queen.generation.guide import Guide
+from queen.generation.reading import Contexts
 from queen.generation.requests import Completion, Request, Sampling
 from queen.generation.slots import Slots, Stepper
 from queen.networks.bridge import Context
 
 REFILL = 8  # a refill waits until this part of the slots is vacant: prompts are cheaper together
 SHRINK = 0.75  # with no queue left, the batch is cut to the live slots once they are so few
-
-Contexts = Callable[[Sequence[Request]], list[Context] | None]
 
 
 @dataclass
@@ -48,7 +46,7 @@ class Batch:
 
     Args:
         stepper: the decoder.
-        contexts: gives what the bridges read of some requests' positions.
+        contexts: what the bridges read of the jobs' positions.
         decode: token ids to text.
         end: the token that ends a text.
         size: number of slots.
@@ -112,14 +110,14 @@ class Batch:
 
     def _read(self, jobs: list[Job]) -> tuple[list[Job], list[Context] | None]:
         """The jobs whose positions can be read, and their context; the others end here."""
-        try:
-            return jobs, self.contexts([job.request for job in jobs])
-        except QueenError as error:
-            if len(jobs) == 1:
-                self._fail(jobs[0], str(error))
-                return [], None
-        kept = [job for job in jobs if self._read([job])[0]]
-        return kept, self.contexts([job.request for job in kept]) if kept else None
+        kept = []
+        for job in jobs:
+            error = self.contexts.fault(job.request)
+            if error is None:
+                kept.append(job)
+            else:
+                self._fail(job, error)
+        return kept, self.contexts.of([job.request for job in kept]) if kept else None
 
     def _admit(self, where: list[int], jobs: list[Job], context: list[Context] | None) -> Tensor:
         slots = torch.tensor(where, device=self.device)

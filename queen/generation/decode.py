@@ -7,38 +7,26 @@ batch shrinks to those still writing. Source of the aims: METHOD section 1; the 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import torch
-from torch import Tensor
 
 from queen.errors import QueenError
-from queen.games.chess.position import Position
 from queen.generation.batch import Batch, Job
 from queen.generation.fused import FusedStepper, supports
 from queen.generation.generic import GenericStepper
 from queen.generation.guide import FirstMove, Guide, LegalMoves
-from queen.generation.requests import Completion, GenerationError, Request, Sampling
+from queen.generation.reading import Contexts, States
+from queen.generation.requests import Completion, GenerationError, Request, Sampling, runs
 from queen.generation.scoring import Scored, score
 from queen.generation.slots import Stepper
-from queen.generation.trie import Node, move_trie
+from queen.generation.trie import MoveTrees, Node
 from queen.language.chat import Turns
 from queen.networks.bridge import Context
 from queen.networks.lc0.load import weights_digest
 from queen.networks.queen import QueenModel
 
 __all__ = ["Completion", "GenerationError", "Generator", "Request", "Sampling"]
-
-
-class States(Protocol):
-    """What the generator needs of an expert."""
-
-    @property
-    def digest(self) -> str:
-        """Digest of the encoder's weights."""
-
-    def states(self, positions: Sequence[Position]) -> list[Tensor]:
-        """One [B, 64, C] for each bridge, squares in the order a1..h8."""
 
 
 class Generator:
@@ -51,6 +39,7 @@ class Generator:
         batch_size: slots decoded at once.
         dtype: of weights and caches while decoding: bfloat16 is the faster, float32 the exact one.
         fused: False makes every step go through the model's own forward.
+        digest: of the model's weights, where they have been moved or rounded since.
 
     Attributes:
         weights_digest: of the weights it runs.
@@ -64,15 +53,18 @@ class Generator:
         batch_size: int = 64,
         dtype: torch.dtype = torch.bfloat16,
         fused: bool = True,
+        digest: str = "",
     ) -> None:
         _check(model, tokenizer, expert)
         self.model, self.tokenizer, self.expert = model.eval(), tokenizer, expert
         self.batch_size = batch_size
         self.turns = Turns.of(tokenizer)
         self.vocabulary: dict[str, int] = tokenizer.get_vocab()
+        self.trees = MoveTrees(self.vocabulary)
         self.texts: dict[int, str] = {}
         self.longest: int = model.config.decoder().max_position_embeddings
-        self.weights_digest = weights_digest(model)
+        self.weights_digest = digest or weights_digest(model)
+        self.dtype = dtype
         self.stepper: Stepper = (
             FusedStepper(model, dtype, bridged=expert is not None)
             if fused and supports(model)
@@ -82,6 +74,13 @@ class Generator:
     @torch.inference_mode()
     def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Completion]:
         """One completion for each request, in their order; a failure is its record's own."""
+        done: list[Completion] = []
+        for run in runs(len(requests), self.batch_size):
+            done += self._generate(requests[run.start : run.stop], sampling)
+        return done
+
+    def _generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Completion]:
+        """One run: nothing in it depends on what was written before."""
         results: dict[int, Completion] = {}
         jobs: list[Job] = []
         for index, request in enumerate(requests):
@@ -90,7 +89,7 @@ class Generator:
             except QueenError as error:
                 results[index] = Completion(request.id, request.prefix, error=str(error))
         if jobs:
-            results.update(self._batch().run(jobs, sampling))
+            results.update(self._batch(jobs).run(jobs, sampling))
         return [results[index] for index in range(len(requests))]
 
     @torch.inference_mode()
@@ -107,10 +106,23 @@ class Generator:
             found += score(self.model, scored, self._contexts(part))
         return found
 
-    def _batch(self) -> Batch:
+    @property
+    def identity(self) -> dict[str, str]:
+        """What writes: digests of the weights, and how they are computed with."""
+        return {
+            "weights": self.weights_digest,
+            "encoder": "" if self.expert is None else self.expert.digest,
+            "dtype": str(self.dtype).removeprefix("torch."),
+            "device": self.model.device.type,
+        }
+
+    def close(self) -> None:
+        """Nothing to end; see `GeneratorPool`."""
+
+    def _batch(self, jobs: Sequence[Job]) -> Batch:
         return Batch(
             self.stepper,
-            self._contexts,
+            Contexts(self.model, self.expert, [job.request for job in jobs]),
             self._decode,
             self.model.config.end_id,
             self.batch_size,
@@ -139,7 +151,7 @@ class Generator:
     def _guide(self, request: Request, first: Node | None) -> Guide | None:
         if request.legal_moves:
             board = request.position.board()
-            return LegalMoves(board, self.vocabulary, self._text_of, request.prefix)
+            return LegalMoves(board, self.vocabulary, self._text_of, request.prefix, self.trees)
         return FirstMove(first) if first is not None else None
 
     def _text_of(self, token: int) -> str:
@@ -149,7 +161,7 @@ class Generator:
         return self.texts[token]
 
     def _moves(self, request: Request) -> Node:
-        return move_trie(request.position.board(), self.vocabulary)
+        return self.trees.of(request.position.board())
 
     def _prompt(self, request: Request) -> list[int]:
         text = self.turns.prompt(request.prompt) + request.prefix

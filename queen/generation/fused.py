@@ -61,16 +61,30 @@ class _Layer:
 
 
 class FusedStepper:
-    """See `Stepper`; buffers are [2, slots, key heads, length, head width] for each layer."""
+    """See `Stepper`; buffers are [2, slots, key heads, length, head width] for each layer.
 
-    def __init__(self, model: QueenModel, dtype: torch.dtype, bridged: bool) -> None:
+    Args:
+        model: its weights are copied.
+        dtype: of the weights and logits.
+        bridged: whether there is anything to read for the bridges.
+        inner: of what flows between the products and of the caches: float32 on CPUs, `dtype`
+            elsewhere, unless said.
+    """
+
+    def __init__(
+        self,
+        model: QueenModel,
+        dtype: torch.dtype,
+        bridged: bool,
+        inner: torch.dtype | None = None,
+    ) -> None:
         config = model.config.decoder()
         body = model.decoder.model
         self.heads: int = config.num_attention_heads
         self.kv_heads: int = config.num_key_value_heads
         self.head: int = getattr(config, "head_dim", None) or config.hidden_size // self.heads
         self.dtype, self.device = dtype, model.device
-        self.inner = torch.float32 if self.device.type == "cpu" else dtype
+        self.inner = inner or (torch.float32 if self.device.type == "cpu" else dtype)
         self.norm_eps: float = config.rms_norm_eps
         self.eps = self._eps(config.hidden_size, config.rms_norm_eps)
         bridges = dict(zip(model.config.bridge_layers, model.blocks, strict=True))

@@ -12,7 +12,7 @@ from typing import Protocol
 
 import chess
 
-from queen.generation.trie import Node, move_trie
+from queen.generation.trie import MoveTrees, Node
 
 STRUCTURE = ("best", "line", "candidate")
 
@@ -57,6 +57,7 @@ class LegalMoves:
         vocabulary: ids of the chess tokens.
         text_of: the text of one token.
         written: text that stands already (a prefix), a whole number of moves.
+        trees: of legal moves, shared with other guides of the vocabulary; its own by default.
     """
 
     def __init__(
@@ -65,9 +66,11 @@ class LegalMoves:
         vocabulary: Mapping[str, int],
         text_of: Callable[[int], str],
         written: str = "",
+        trees: MoveTrees | None = None,
     ) -> None:
         self.root, self.vocabulary, self.text_of = board.copy(stack=False), vocabulary, text_of
-        self.pieces = frozenset(vocabulary[f"<{letter}>"] for letter in "PNBRQKpnbrqk")
+        self.trees = trees or MoveTrees(vocabulary)
+        self.pieces = frozenset(self.trees.pieces.values())
         self.best: str | None = None
         self.candidates: list[str] = []
         self.text, self.here, self.count = "", self.root.copy(), 0
@@ -99,7 +102,7 @@ class LegalMoves:
     def _moves(self) -> Node:
         """The moves that may be written here."""
         if self.opening is None:
-            self.opening = self._kept(move_trie(self.here, self.vocabulary))
+            self.opening = self._kept(self.trees.of(self.here))
         return self.opening
 
     def _kept(self, moves: Node) -> Node:
@@ -123,7 +126,7 @@ class LegalMoves:
         self.node = self.opening = None
         if self.count == 0:
             self._first(node.move)
-        self.here.push_uci(node.move)
+        self.here.push(chess.Move.from_uci(node.move))
         self.count += 1
         self.text += "move"
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from queen.errors import QueenError
 from queen.games.chess.position import Position
+
+RUN = 200
 
 
 class GenerationError(QueenError):
@@ -68,6 +73,18 @@ class Sampling:
             )
 
 
+def runs(count: int, slots: int) -> list[range]:
+    """How a list of requests is cut into runs, each decoded on its own: near-equal ones.
+
+    Of the list's length and the number of slots alone, never of the number of processes, so that
+    the text does not depend on it. A run fills the slots about three times: long enough that few
+    stand empty towards its end.
+    """
+    parts = max(1, -(-count // max(RUN, 3 * slots)))
+    bounds = [count * part // parts for part in range(parts + 1)]
+    return [range(start, stop) for start, stop in pairwise(bounds)]
+
+
 @dataclass(frozen=True)
 class Completion:
     """What was written for one request.
@@ -88,3 +105,20 @@ class Completion:
     finished: bool = False
     logprob: float = 0.0
     error: str | None = None
+
+
+class Writer(Protocol):
+    """What answers requests: a `Generator`, or several of them in processes of their own."""
+
+    @property
+    def identity(self) -> dict[str, str]:
+        """What writes: digests of the weights, number type, kind of device."""
+
+    def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Completion]:
+        """One completion for each request, in their order."""
+
+    def move_logprobs(self, requests: Sequence[Request]) -> list[dict[str, float]]:
+        """Log-probability of each legal move after each request's prompt and prefix, by UCI."""
+
+    def close(self) -> None:
+        """End what was started for it."""

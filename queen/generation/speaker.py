@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from queen.games.chess.notation import move_text
 from queen.games.chess.position import Position
-from queen.generation.requests import Completion, Request, Sampling
+from queen.generation.requests import Completion, Request, Sampling, Writer
 from queen.language.prompts import explain_prompt
-
-if TYPE_CHECKING:
-    from queen.generation.decode import Generator
 
 BEST = "best "
 Legal = Literal["none", "first", "moves"]
@@ -40,11 +36,20 @@ class Speaker:
     """A QUEEN model with its tokenizer and its expert.
 
     Args:
-        generator: decodes in batches.
+        generator: decodes in batches, here or in processes of its own.
     """
 
-    def __init__(self, generator: Generator) -> None:
+    def __init__(self, generator: Writer) -> None:
         self.generator = generator
+
+    @property
+    def identity(self) -> dict[str, str]:
+        """Who speaks: digests of the weights that run, their number type, the kind of device."""
+        return self.generator.identity
+
+    def close(self) -> None:
+        """End the generator's processes, if it has any."""
+        self.generator.close()
 
     def explain(
         self, asked: Sequence[Asked], sampling: Sampling, legal: Legal = "none"
@@ -82,20 +87,3 @@ class Speaker:
             legal_first_move=legal == "first" and one.move is None,
             legal_moves=legal == "moves",
         )
-
-
-def load_speaker(model: Path, encoder: Path, batch_size: int, cache_mb: int) -> Speaker:
-    """A speaker from a model folder and an encoder folder, on the GPU where there is one."""
-    import torch
-
-    from queen.generation.decode import Generator
-    from queen.language.tokenizer import load_tokenizer
-    from queen.networks.expert import Expert
-    from queen.networks.lc0.load import load_encoder
-    from queen.networks.queen import QueenModel
-
-    net = QueenModel.from_pretrained(model)
-    tokenizer = load_tokenizer(model)
-    expert = Expert(load_encoder(encoder), net.config.bridge_states, memory_mb=cache_mb)
-    generator = Generator(net.eval(), tokenizer, expert, batch_size=batch_size, dtype=torch.float32)
-    return Speaker(generator)

@@ -8,7 +8,7 @@ from queen.lineage.artifact import Artifact, Record, digest_of, hash_problems
 from queen.lineage.store import MANIFEST, ShardStore
 from stages.audit.opened import Opened
 
-ENGINES = ("engine", "classical")
+IN_RECIPE = ("engine", "classical", "generation")
 
 
 def hash_faults(opened: Opened, artifact: Artifact) -> Iterator[str]:
@@ -30,7 +30,7 @@ def recipe_of(record: Record) -> str:
             "params": record.params,
             "seed": record.seed,
             "inputs": {entry.role: entry.content for entry in record.inputs},
-            "identities": {k: v for k, v in record.identities.items() if k in ENGINES},
+            "identities": {k: v for k, v in record.identities.items() if k in IN_RECIPE},
             "name": record.name,
             "names": {entry.role: entry.name for entry in record.inputs},
             "shards": record.shards,

@@ -9,6 +9,7 @@ import pytest
 import torch
 from generation_parts import (
     LONGEST,
+    STATE,
     RandomExpert,
     generator,
     model,
@@ -27,6 +28,7 @@ from queen.generation.slots import Stepper
 from queen.generation.trie import move_trie
 from queen.language.prompts import explain_prompt
 from queen.networks.lc0.load import weights_digest
+from queen.networks.queen import QueenModel
 
 GREEDY = Sampling(max_new_tokens=24)
 DRAWN = Sampling(temperature=1.0, max_new_tokens=24)
@@ -77,6 +79,38 @@ def test_a_batch_writes_what_each_request_alone_would(sampling: Sampling) -> Non
     assert 0 < sum(done.finished for done in together) < len(asked)
     same = [one == other.text for one, other in zip((d.text for d in together), alone, strict=True)]
     assert sum(same) >= 0.995 * len(asked)
+
+
+def gap(request: Request, tokens: list[int]) -> float:
+    """How far apart the two likeliest tokens are after these, in log-probability."""
+    logprobs = full_logits(request, encoded(request) + tokens)[-1].log_softmax(-1)
+    first, second = logprobs.topk(2).values.tolist()
+    return float(first - second)
+
+
+def parted(one: Completion, other: Completion) -> list[int]:
+    """The tokens that two texts share at their beginning."""
+    same = [a == b for a, b in zip(one.tokens, other.tokens, strict=False)]
+    return list(one.tokens[: same.index(False) if False in same else len(same)])
+
+
+def test_hundreds_of_texts_part_from_those_written_alone_only_where_two_tokens_tie() -> None:
+    asked = requests(250, seed=3)
+    together, alone = generator(64).generate(asked, GREEDY), generator(1).generate(asked, GREEDY)
+    pairs = zip(asked, together, alone, strict=True)
+    differ = [(request, one, other) for request, one, other in pairs if one.text != other.text]
+    assert len(differ) <= 0.005 * len(asked)
+    assert all(gap(request, parted(one, other)) < 1e-3 for request, one, other in differ)
+    assert len({done.text for done in together}) > 120
+
+
+def test_the_measure_of_a_tie_sees_where_number_types_part_texts() -> None:
+    asked = requests(60)
+    exact, near = generator(30), generator(30, dtype=torch.bfloat16)
+    pairs = zip(asked, exact.generate(asked, GREEDY), near.generate(asked, GREEDY), strict=True)
+    gaps = [gap(r, parted(one, other)) for r, one, other in pairs if one.text != other.text]
+    assert gaps
+    assert all(0 <= each < 0.5 for each in gaps)
 
 
 def test_texts_depend_neither_on_order_nor_on_batch_size() -> None:
@@ -258,6 +292,45 @@ def test_parts_that_do_not_fit_are_refused() -> None:
     with pytest.raises(GenerationError, match="tokens"):
         generator().move_logprobs([replace(requests(1)[0], prefix="." * 300)])
     assert not supports(model("gpt2"))
+
+
+def fed(stepper: Stepper, made: QueenModel) -> Tensor:
+    """Logits after two prompts and a token more, in slots 2 and 0 of three; all on the device."""
+    device = made.device
+    ids = torch.tensor([[5, 6, 7], [8, 9, 0]], device=device)
+    states = [torch.ones(2, 64, STATE, device=device), torch.zeros(2, 64, STATE, device=device)]
+    slots, kept = torch.tensor([2, 0], device=device), torch.tensor([0, 2], device=device)
+    lengths = torch.tensor([3, 2], device=device)
+    with torch.inference_mode():
+        context = made.context(states)
+        stepper.open(3, 10, context)
+        stepper.prefill(slots, ids, lengths, context)
+        stepper.keep(kept)
+        return stepper.step(lengths + 1, lengths.flip(0), 3)
+
+
+@pytest.mark.parametrize("kind", [FusedStepper, GenericStepper])
+def test_on_another_device_a_stepper_makes_no_tensor_on_the_cpu(kind: type) -> None:
+    """Shown on the meta device, which refuses to meet tensors of another: no GPU is needed."""
+    made = QueenModel(model().config).to("meta", torch.bfloat16).eval()
+    more = {"bridged": True} if kind is FusedStepper else {}
+    stepper = kind(made, torch.bfloat16, **more)
+    logits = fed(stepper, made)
+    assert (logits.device.type, logits.dtype) == ("meta", torch.float32)
+    assert logits.shape == (2, len(tokenizer()))
+    if isinstance(stepper, FusedStepper):
+        assert stepper.cache[0].dtype == torch.bfloat16
+
+
+def test_the_fused_step_in_bfloat16_throughout_stays_near_float32() -> None:
+    """As on a GPU, where caches and what flows between the products are bfloat16 too."""
+    exact = fed(FusedStepper(model(), torch.float32, bridged=True), model())
+    wide, narrow = torch.float32, torch.bfloat16
+    mixed = fed(FusedStepper(model(), narrow, bridged=True, inner=wide), model())
+    near = fed(FusedStepper(model(), narrow, bridged=True, inner=narrow), model())
+    scale = float(exact.std())
+    assert float((mixed - exact).abs().mean()) < 0.05 * scale
+    assert float((near - exact).abs().mean()) < 0.1 * scale
 
 
 def test_both_steppers_keep_to_the_protocol() -> None:

@@ -84,6 +84,7 @@ def test_like_evaluations_are_compared(project: Path) -> None:
     found = open_artifact(project / f"data/evaluate/{KEY}")
     assert (found.path / evaluate.VERDICT).is_file()
     assert found.record.counts["games"] == 8
+    assert found.record.identities["speaker"] == Faltering.identity
 
 
 def test_opponents_that_are_not_installed_are_counted(project: Path) -> None:

@@ -42,6 +42,7 @@ def test_candidates_have_their_own_seeds_and_errors_their_own_reason(
         teacher = Faltering(MoveJudge(analyser, Limit(nodes=400), None, 0.1, 0.0))
         monkeypatch.setattr(explain, "load_speaker", lambda *_: teacher)
         record = run_stage(f"explain@{KEY}", project).record
+    assert record.identities["speaker"] == teacher.identity
     assert len({one.seed for one in teacher.asked}) == len(teacher.asked) == record.counts["texts"]
     rows = pq.read_table(open_artifact(project / record.name).file(ROWS)).to_pylist()
     texts = [text for row in rows for text in orjson.loads(row["texts"]).values()]

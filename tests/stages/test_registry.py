@@ -58,7 +58,8 @@ def test_params_that_matter_are_watched(name: str) -> None:
         assert own == {f"rounds.${{key}}.{spec.section}", "rounds.${key}.seed"}
     else:
         assert {spec.section, *spec.also} <= shared
-    assert ("engine" in shared) == ("engine" in spec.uses)
+    for section in ("engine", "generation"):
+        assert (section in shared) == (section in spec.uses)
 
 
 def test_a_wrong_name_gets_the_nearest_right_one() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,6 +11,8 @@ from functools import cached_property
 import chess
 
 from queen.errors import QueenError
+
+KEPT_BOARDS = 2048
 
 
 class PositionError(QueenError):
@@ -47,17 +51,7 @@ class Position:
 
     def board(self) -> chess.Board:
         """A fresh board with its move stack. Raises PositionError naming the bad move."""
-        board = _checked_board(self.start)
-        for ply, uci in enumerate(self.moves):
-            try:
-                board.push(board.parse_uci(uci))
-            except ValueError as error:
-                raise PositionError(
-                    f"move {uci!r} at ply {ply} is not legal",
-                    where=board.fen(),
-                    remedy="check the record's moves against its start FEN",
-                ) from error
-        return board
+        return _BOARDS.of(self.start, self.moves).copy()
 
     @cached_property
     def fen(self) -> str:
@@ -99,3 +93,45 @@ def _checked_board(fen: str) -> chess.Board:
             remedy="correct the FEN; each side needs one king and the waiting side no check",
         )
     return board
+
+
+def _replayed(start: str, moves: tuple[str, ...], known: chess.Board | None) -> chess.Board:
+    """The board after the moves; `known` is the one before the last of them."""
+    board = _checked_board(start) if known is None else known.copy()
+    first = 0 if known is None else len(moves) - 1
+    for ply in range(first, len(moves)):
+        try:
+            board.push(board.parse_uci(moves[ply]))
+        except ValueError as error:
+            raise PositionError(
+                f"move {moves[ply]!r} at ply {ply} is not legal",
+                where=board.fen(),
+                remedy="check the record's moves against its start FEN",
+            ) from error
+    return board
+
+
+class _Boards:
+    """The boards asked for last; never handed out themselves, for boards can be changed."""
+
+    def __init__(self, size: int) -> None:
+        self.size, self.lock = size, threading.Lock()
+        self.kept: OrderedDict[tuple[str, tuple[str, ...]], chess.Board] = OrderedDict()
+
+    def of(self, start: str, moves: tuple[str, ...]) -> chess.Board:
+        key = (start, moves)
+        with self.lock:
+            found = self.kept.get(key)
+            if found is not None:
+                self.kept.move_to_end(key)
+                return found
+            parent = self.kept.get((start, moves[:-1])) if moves else None
+        board = _replayed(start, moves, parent)
+        with self.lock:
+            self.kept[key] = board
+            if len(self.kept) > self.size:
+                self.kept.popitem(last=False)
+        return board
+
+
+_BOARDS = _Boards(KEPT_BOARDS)
