@@ -108,7 +108,9 @@ class Expert:
     def _run(self, positions: Sequence[Position]) -> tuple[Tensor, Tensor]:
         histories = [self._histories.of(position) for position in positions]
         black = torch.tensor([not history.board.turn for history in histories])
-        output = self.encoder(encode_histories(histories, self.encoder.input_format))
+        planes = encode_histories(histories, self.encoder.input_format)
+        with torch.autocast(self.device.type, enabled=False):  # the same states in training as after
+            output = self.encoder(planes)
         size = len(positions), len(self.wanted), SQUARES, self.encoder.width
         wanted = torch.empty(size, dtype=torch.float16, device=self.device)
         for slot, index in enumerate(self.wanted):

@@ -141,6 +141,12 @@ def test_states_can_be_trained_on_after_inference() -> None:
     assert torch.isfinite(weight.grad).all()
 
 
+def test_states_are_the_same_in_a_training_steps_half_precision() -> None:
+    with torch.autocast("cpu", torch.bfloat16):
+        inside = expert().states(POSITIONS)
+    assert all(map(torch.equal, inside, expert().states(POSITIONS)))
+
+
 def test_the_encoder_stays_as_it_was() -> None:
     asked = expert()
     digest = asked.digest
