@@ -16,8 +16,8 @@ from tiny_decoder import TEMPLATE, write_folder
 from transformers import AutoModelForCausalLM
 
 from queen.games.chess.position import Position
+from queen.generation.loading import Loading, load_speaker
 from queen.generation.requests import Request, Sampling
-from queen.generation.speaker import load_speaker
 from queen.language.prompts import question_prompt
 from queen.language.questions import bank
 from queen.language.tokenizer import load_tokenizer
@@ -149,7 +149,9 @@ def test_licences_reach_the_model_card(project: Path) -> None:
 
 
 def test_a_question_is_asked_in_the_models_own_turns_and_answered(project: Path) -> None:
-    speaker = load_speaker(project / "models/pawn1", project / "models/encoder/expert", 2, 16)
+    speaker = load_speaker(
+        Loading(project / "models/pawn1", project / "models/encoder/expert", batch_size=2)
+    )
     generator, position = speaker.generator, positions()[5]
     request = Request("q", position, question_prompt(position, "on <e4> ?"))
     chat = [{"role": "user", "content": "White to move. on <e4> ?"}]
