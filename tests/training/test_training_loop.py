@@ -43,7 +43,7 @@ def test_it_learns_the_chain(uninterrupted):
     assert entropy - 0.1 < result.final_loss < entropy + 0.3
     assert result.tokens == STEPS * 32
     assert sorted(figures) == list(range(10, STEPS + 1, 10))
-    assert set(figures[10]) == {"loss", "grad_norm", "lr", "tokens_per_s", "table_norm"}
+    assert set(figures[10]) == {"loss", "grad_norm", "lr", "tokens_per_s", "memory_mb", "table_norm"}
     assert figures[20]["loss"] == pytest.approx(result.losses[10:20].mean())
 
 
