@@ -116,6 +116,7 @@ class QueenModel(PreTrainedModel):  # type: ignore[misc]
     def __init__(self, config: QueenConfig) -> None:
         super().__init__(config)
         _check(config)
+        self.frozen_parts: tuple[str, ...] = ()
         self.decoder = AutoModelForCausalLM.from_config(config.decoder())
         shape = config.shape()
         self.bridges = nn.ModuleList(Bridge(shape) for _ in config.bridge_layers or ())
@@ -297,7 +298,7 @@ def parameter_groups(
 
 
 def freeze(model: QueenModel, parts: Sequence[str]) -> None:
-    """Freeze these of PARTS, and unfreeze the others.
+    """Freeze these of PARTS, and unfreeze the others; `model.frozen_parts` then names them.
 
     With "decoder" frozen and "chess_tokens" not, only the rows of the square and piece tokens in
     the embedding (and in an untied output head) receive gradients.
@@ -307,6 +308,7 @@ def freeze(model: QueenModel, parts: Sequence[str]) -> None:
         raise NetworkError(
             f"cannot freeze {sorted(unknown)}", remedy=f"name any of {', '.join(PARTS)}"
         )
+    model.frozen_parts = tuple(parts)
     model.decoder.requires_grad_("decoder" not in parts)
     model.bridges.requires_grad_("bridge" not in parts)
     for handle in model.__dict__.pop("_row_hooks", ()):

@@ -388,16 +388,19 @@ def _training(model: nn.Module, settings: TrainSettings) -> Iterator[None]:
 
 
 def _recompute(model: Any, wanted: bool) -> None:
-    if not hasattr(model, "gradient_checkpointing_enable"):
+    """Hugging Face's activation checkpointing, under the name this version has for it."""
+    names = ("activation_checkpointing", "gradient_checkpointing")
+    kind = next((name for name in names if hasattr(model, f"{name}_enable")), None)
+    if kind is None:
         raise SettingsError(
             "this network cannot compute its layers anew",
             where="training.gradient_checkpointing",
             remedy="set it to false",
         )
     if wanted:
-        model.gradient_checkpointing_enable({"use_reentrant": False})
+        getattr(model, f"{kind}_enable")({"use_reentrant": False})
     else:
-        model.gradient_checkpointing_disable()
+        getattr(model, f"{kind}_disable")()
 
 
 @contextmanager

@@ -7,6 +7,7 @@ environment: RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT.
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -101,6 +102,13 @@ def own_device() -> torch.device:
 def launched() -> bool:
     """Whether a launcher started this process as one of several."""
     return int(os.environ.get("WORLD_SIZE", "1")) > 1
+
+
+def free_port() -> int:
+    """A port of this machine that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 @contextmanager

@@ -10,7 +10,6 @@ from __future__ import annotations
 import copy
 import math
 import os
-import socket
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -30,7 +29,7 @@ from queen.training.backend import (
 )
 from queen.training.checkpoint import matching
 from queen.training.settings import SettingsError, TrainSettings
-from queen.training.world import World
+from queen.training.world import World, free_port
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
 
@@ -51,7 +50,6 @@ class DeepSpeedBackend:
         self.settings, self.world = settings, world
         self.model: Any = _twin(model)
         self.rates: list[float] = []
-        self.own_group = False
 
     def backward(self, loss: Callable[[], Tensor], total: float, last: bool = True) -> Tensor:
         engine = self.engine
@@ -71,19 +69,18 @@ class DeepSpeedBackend:
 
     @torch.no_grad()
     def model_tensors(self) -> dict[str, Tensor]:
-        whole = {name: self._whole(each) for name, each in self._parameters.items()}
+        keep = self.world.first
+        whole = {name: self._whole(each, keep=keep) for name, each in self._parameters.items()}
         return {**whole, **dict(saved_buffers(self.model))}
 
     @torch.no_grad()
     def optimizer_tensors(self) -> dict[str, Tensor]:
-        steps = [state["step"] for state in self._base.state.values() if "step" in state]
-        if not steps:
-            return {}
+        steps = [state["step"] for state in self._base.state.values()]
         found = {}
         for name, parameter in self._parameters.items():
             found[f"step/{name}"] = steps[0].detach().float().cpu().clone()
             for kind in MOMENTS:
-                found[f"{kind}/{name}"] = self._whole(parameter, kind)
+                found[f"{kind}/{name}"] = self._whole(parameter, kind, self.world.first)
         return found
 
     @torch.no_grad()
@@ -101,20 +98,20 @@ class DeepSpeedBackend:
 
     @torch.no_grad()
     def finish(self) -> None:
-        whole = self.model_tensors()
-        targets = {**trained(self.given), **dict(saved_buffers(self.given))}
-        for name, target in targets.items():
-            target.copy_(whole[name])
+        parameters, given = self._parameters, trained(self.given)
+        for name, target in given.items():
+            target.copy_(self._whole(parameters[name], keep=True))
+        buffers = dict(saved_buffers(self.model))
+        for name, target in saved_buffers(self.given):
+            target.copy_(buffers[name])
         self.engine.destroy()
         del self.__dict__["engine"]
-        if self.own_group:
-            dist.destroy_process_group()
 
     @cached_property
     def engine(self) -> Any:
         """The engine; every rank must ask for it together."""
         deepspeed = _deepspeed()
-        self.own_group = _join_alone(self.world)
+        _join_alone(self.world)
         exact = {name: each.detach().clone() for name, each in self._masters()}
         floats = {n: b.clone() for n, b in self.model.named_buffers() if b.is_floating_point()}
         groups = self.make_groups(self.model)
@@ -131,6 +128,7 @@ class DeepSpeedBackend:
                 buffer.data = floats[name].to(self.world.device)
         for name, value in exact.items():
             self._set(self._parameters[name], value)
+        self._seed_states(torch.zeros(()))
         return engine
 
     @property
@@ -152,12 +150,14 @@ class DeepSpeedBackend:
         clip = self.settings.clip or float("inf")
         return nn.utils.clip_grad_norm_(self._parameters.values(), clip, foreach=True)
 
-    def _whole(self, parameter: nn.Parameter, kind: str | None = None) -> Tensor:
-        """A parameter, or a moment of it, put together from all ranks, on the CPU."""
+    def _whole(self, parameter: nn.Parameter, kind: str | None = None, keep: bool = True) -> Tensor:
+        """A parameter, or a moment of it, put together from all ranks, on the CPU.
+
+        Every rank must ask; those that do not keep it get an empty tensor.
+        """
         if not self.settings.zero:
-            plain = parameter if kind is None else self._base.state[parameter].get(kind)
-            whole = torch.zeros_like(parameter) if plain is None else plain.detach()
-            return whole.float().cpu().clone()
+            whole = parameter if kind is None else self._base.state[parameter][kind]
+            return whole.detach().float().cpu().clone()
         from deepspeed.utils import safe_get_full_fp32_param, safe_get_full_optimizer_state
 
         found = (
@@ -167,7 +167,7 @@ class DeepSpeedBackend:
         )
         shape = getattr(parameter, "ds_shape", parameter.shape)
         whole = found.detach().float().flatten()[: math.prod(shape)].view(shape)
-        return whole.cpu() if self.world.first else torch.empty(0)
+        return whole.cpu() if keep else torch.empty(0)
 
     def _set_states(self, states: Mapping[str, Mapping[str, Tensor]]) -> None:
         steps = [state["step"] for state in states.values() if state]
@@ -180,7 +180,7 @@ class DeepSpeedBackend:
                     self._set(parameter, states[name][kind], kind)
 
     def _seed_states(self, step: Tensor) -> None:
-        """Empty moments at this step, which a first step would have made."""
+        """Empty moments at this step, there before a first step makes them."""
         for flat in self._flats():
             self._base.state[flat] = {
                 "step": step.to(flat.device, torch.float32, copy=True),
@@ -305,22 +305,13 @@ def _deepspeed() -> Any:
     return deepspeed
 
 
-def _join_alone(world: World) -> bool:
-    """A process group of one, which DeepSpeed wants; whether it was made here."""
+def _join_alone(world: World) -> None:
+    """A process group of one, which DeepSpeed wants where nobody else has made one.
+
+    It stays: DeepSpeed remembers the first group for good.
+    """
     if dist.is_initialized():
-        return False
-    alone = {
-        "RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(free_port()),
-    }  # fmt: skip
-    for name, value in alone.items():
-        os.environ.setdefault(name, value)
-    dist.init_process_group("nccl" if world.device.type == "cuda" else "gloo")
-    return True
-
-
-def free_port() -> int:
-    """A port of this machine that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+        return
+    os.environ.setdefault("LOCAL_RANK", "0")
+    kind = "nccl" if world.device.type == "cuda" else "gloo"
+    dist.init_process_group(kind, f"tcp://127.0.0.1:{free_port()}", rank=0, world_size=1)
