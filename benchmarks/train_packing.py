@@ -21,8 +21,6 @@ import argparse
 import json
 import statistics
 import time
-from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -183,9 +181,7 @@ class Bench:
 def _explanations(project: Path) -> Any:
     """Seeds, and what rounds kept."""
     files = [project / "data/seeds/rows.parquet", *project.glob("data/filter/*/rows.parquet")]
-    rows = [
-        row for file in files for row in pq.read_table(file).to_pylist() if not row["dropped"]
-    ]
+    rows = [row for file in files for row in pq.read_table(file).to_pylist() if not row["dropped"]]
     return explanation_examples(rows)
 
 

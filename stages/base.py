@@ -36,11 +36,25 @@ class Shard:
 
 @dataclass(frozen=True)
 class Machine:
-    """What this machine may use; never part of a key or a record."""
+    """What this machine may use; never part of a key or a record.
+
+    Attributes:
+        workers: engine processes.
+        threads: torch's threads, of all ranks together.
+        cache_mb: MiB of encoder states kept in memory.
+        ranks: processes that train together; 1 trains in the stage's own.
+        launcher: who starts them: local, or deepspeed.
+        hostfile: of the deepspeed launcher, for several machines.
+        peak_tflops: see `queen.training.settings.TrainSettings`.
+    """
 
     workers: int = 2
     threads: int = 2
     cache_mb: int = 1024
+    ranks: int = 1
+    launcher: str = "local"
+    hostfile: str = ""
+    peak_tflops: float = 0.0
 
 
 @dataclass(frozen=True)

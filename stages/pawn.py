@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from queen.networks.queen import QueenModel
 from queen.training.curriculum import majority_answers
 from queen.training.heldout import HeldOut, accuracy
 from queen.training.loop import TrainResult
-from queen.training.sft import Part, fine_tune
+from queen.training.sft import Part
 from stages.base import Job, Shard, StageSpec
 from stages.models import load_expert
 from stages.positions import position_of
@@ -33,6 +33,7 @@ from stages.training import (
     question_examples,
     release_memory,
     told_of,
+    trainer,
     write_model,
 )
 
@@ -77,11 +78,20 @@ def work(job: Job[Params], shard: Shard, out: Path) -> None:
     expert = load_expert(job.inputs["encoder"], job.params.bridge.states, job.machine)
     model = _new_model(job, tokenizer, expert)
     phases = []
+<<<<<<< HEAD
     for stage, steps in _phases(job.params).items():
         mixture = _mixture(job, tokenizer, stage)
         result = _teach(job, model, expert, stage, steps, mixture)
         phases.append(told_of(stage, result, mixture))
         release_memory()
+=======
+    with trainer(job) as train:
+        for number, stage in enumerate(stages()):
+            mixture = _mixture(job, tokenizer, number)
+            result = _teach(job, train, model, expert, stage, mixture)
+            phases.append(told_of(stage, result, mixture))
+            release_memory()
+>>>>>>> 75c9b04 (Tests of several ranks; ranks from params of the machine)
     asked = _ask(job, model, tokenizer, expert)
     told = {
         "phases": phases,
@@ -130,18 +140,29 @@ def _mixture(job: Job[Params], tokenizer: Any, phase: str) -> list[Part]:
 
 def _teach(
     job: Job[Params],
+<<<<<<< HEAD
     model: QueenModel,
     expert: Expert,
     stage: str,
     steps: int,
+=======
+    train: Callable[..., TrainResult],
+    model: QueenModel,
+    expert: Expert,
+    stage: str,
+>>>>>>> 75c9b04 (Tests of several ranks; ranks from params of the machine)
     mixture: Sequence[Part],
 ) -> TrainResult:
     seed = phase_seed(job.seed, stage)
-    return fine_tune(
+    return train(
         model,
         expert,
         mixture,
+<<<<<<< HEAD
         job.params.train.settings(steps, seed, job.machine.threads),
+=======
+        job.params.train.settings(job.params.steps[stage], seed, job.machine),
+>>>>>>> 75c9b04 (Tests of several ranks; ranks from params of the machine)
         work=job.scratch() / stage,
         table_mb=job.machine.cache_mb,
         sink=lambda step, figures: job.sink(step, {f"{stage}/{k}": v for k, v in figures.items()}),

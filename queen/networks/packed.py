@@ -49,8 +49,8 @@ def read_packed(query: Tensor, keys: Tensor, values: Tensor, packed: Packed) -> 
     Returns:
         [1, heads, T, head width].
     """
-    parts = query.split(packed.lengths, dim=2)
-    owned = list(zip(keys.split(1), values.split(1), strict=True))
+    parts = torch.split(query, list(packed.lengths), dim=2)
+    owned = list(zip(torch.split(keys, 1), torch.split(values, 1), strict=True))
     read = [
         F.scaled_dot_product_attention(part, *owned[owner])
         for part, owner in zip(parts, packed.owners, strict=True)
@@ -93,7 +93,7 @@ def _attend(
             remedy="set training.packing=false: this decoder's attention slides",
         )
     options = {name: each for name, each in options.items() if name != "is_causal"}
-    parts = (each.split(list(packed_lengths), dim=2) for each in (query, key, value))
+    parts = (torch.split(each, list(packed_lengths), dim=2) for each in (query, key, value))
     outputs = [
         sdpa_attention_forward(module, *part, None, is_causal=True, **options)[0]
         for part in zip(*parts, strict=True)

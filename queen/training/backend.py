@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -118,8 +118,7 @@ class TorchBackend:
     def backward(self, loss: Callable[[], Tensor], total: float, last: bool = True) -> Tensor:
         with self._precision():
             value = loss()
-        with recomputing(self.settings):
-            (value / total).backward()  # type: ignore[no-untyped-call]
+        (value / total).backward()  # type: ignore[no-untyped-call]
         return value.detach()
 
     def step(self, lr_share: float) -> Tensor:
@@ -191,17 +190,18 @@ def precision(settings: TrainSettings, device: torch.device) -> Iterator[None]:
         yield
 
 
-@contextmanager
-def recomputing(settings: TrainSettings) -> Iterator[None]:
-    """Around a backward pass that computes layers anew: as their forward pass did.
+def recomputing(settings: TrainSettings) -> dict[str, Any]:
+    """How layers are computed anew in the backward pass: as their forward pass did.
 
     Torch brings autocast back by itself, our own mode it does not know.
     """
-    if settings.gradient_checkpointing and settings.precision == "bf16":
-        with Float32Attention():
-            yield
-    else:
-        yield
+    if settings.precision != "bf16":
+        return {"use_reentrant": False}
+    return {"use_reentrant": False, "context_fn": _recomputing_in_float32}
+
+
+def _recomputing_in_float32() -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
+    return nullcontext(), Float32Attention()
 
 
 def saved_buffers(model: nn.Module) -> Iterator[tuple[str, Tensor]]:

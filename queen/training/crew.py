@@ -70,8 +70,8 @@ class CrewSettings:
              "set machine.launcher=deepspeed, or leave the host file out"),
         ):  # fmt: skip
             if fault:
-                value = getattr(self, name)
-                raise SettingsError(f"{value!r} will not do", where=f"machine.{name}", remedy=remedy)
+                what = f"{getattr(self, name)!r} will not do"
+                raise SettingsError(what, where=f"machine.{name}", remedy=remedy)
 
     @property
     def threads_each(self) -> int:
@@ -236,9 +236,7 @@ def deepspeed_command(settings: CrewSettings, order: Path) -> list[str]:
     return [*command, "--master_port", str(free_port()), "--module", WORKER, str(order.resolve())]
 
 
-def _passed_on(
-    report: dict[str, Any], sink: Sink, progress: ShowProgress
-) -> TrainResult | None:
+def _passed_on(report: dict[str, Any], sink: Sink, progress: ShowProgress) -> TrainResult | None:
     kind = report.pop("kind")
     if kind == "figures":
         sink(report["step"], report["figures"])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import torch
 from torch import Tensor, nn
 
 from queen.networks.bridge import SQUARES, StateReader
@@ -24,7 +25,7 @@ def queen_flops(model: QueenModel, lengths: Tensor, positions: Tensor, targets: 
         targets: tokens that the output head is asked about.
     """
     tokens, pairs = float(lengths.sum()), float((lengths.double() ** 2).sum()) / 2
-    squares = SQUARES * len(positions.unique())
+    squares = SQUARES * len(torch.unique(positions))
     readers = [reader for block in model.blocks for reader in _within(block, StateReader)]
     by_square = {id(each) for reader in readers for each in _within(reader, nn.Linear)}
     spoken = [each for block in model.blocks for each in _within(block, nn.Linear)]
@@ -36,7 +37,7 @@ def queen_flops(model: QueenModel, lengths: Tensor, positions: Tensor, targets: 
     work += targets * (_cost(head) if isinstance(head, nn.Linear) else 0.0)
     width, inner = model.config.decoder().hidden_size, model.config.bridge_width
     attended = len(layers) * width * pairs + len(model.blocks) * inner * SQUARES * tokens
-    return work + 3 * 4 * attended
+    return float(work + 3 * 4 * attended)
 
 
 def _within(module: nn.Module, kind: type[nn.Module]) -> Iterable[nn.Module]:

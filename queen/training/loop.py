@@ -31,7 +31,14 @@ from torch.utils import deterministic as _torch_memory
 
 from queen.errors import QueenError
 from queen.training import checkpoint as ck
-from queen.training.backend import Backend, Group, open_backend, saved_buffers, trained
+from queen.training.backend import (
+    Backend,
+    Group,
+    open_backend,
+    recomputing,
+    saved_buffers,
+    trained,
+)
 from queen.training.figures import Meter
 from queen.training.progress import ShowProgress
 from queen.training.settings import SettingsError, TrainSettings
@@ -309,9 +316,7 @@ class _Run:
         state = {**self.identity, "tokens": self.tokens, "seconds": self._spent()}
         frozen, config = _hugging_face(self.given)
         optimizer = {**optimizer, **own}
-        whole = ck.Checkpoint(
-            self.step, model, optimizer, state, frozen=frozen, config=config
-        )
+        whole = ck.Checkpoint(self.step, model, optimizer, state, frozen=frozen, config=config)
         ck.save(self.work, whole)
         self.saved_time = time.monotonic()
 
@@ -331,10 +336,12 @@ class _Run:
 
 def _hugging_face(model: nn.Module) -> tuple[dict[str, Tensor], str]:
     """What a checkpoint needs to be a folder of Hugging Face's: frozen weights and config."""
-    config = getattr(model, "config", None)
+    config: Any = getattr(model, "config", None)
     if not hasattr(config, "to_json_string"):
         return {}, ""
-    frozen = {name: p for name, p in model.named_parameters() if not p.requires_grad}
+    frozen = {
+        name: each.detach() for name, each in model.named_parameters() if not each.requires_grad
+    }
     return frozen, str(config.to_json_string())
 
 
@@ -378,16 +385,16 @@ def _training(model: nn.Module, settings: TrainSettings) -> Iterator[None]:
     model.train()
     recompute = settings.gradient_checkpointing
     if recompute:
-        _recompute(model, True)
+        _recompute(model, recomputing(settings))
     try:
         yield
     finally:
         model.train(before)
         if recompute:
-            _recompute(model, False)
+            _recompute(model, None)
 
 
-def _recompute(model: Any, wanted: bool) -> None:
+def _recompute(model: Any, wanted: dict[str, Any] | None) -> None:
     """Hugging Face's activation checkpointing, under the name this version has for it."""
     names = ("activation_checkpointing", "gradient_checkpointing")
     kind = next((name for name in names if hasattr(model, f"{name}_enable")), None)
@@ -397,10 +404,10 @@ def _recompute(model: Any, wanted: bool) -> None:
             where="training.gradient_checkpointing",
             remedy="set it to false",
         )
-    if wanted:
-        getattr(model, f"{kind}_enable")({"use_reentrant": False})
-    else:
+    if wanted is None:
         getattr(model, f"{kind}_disable")()
+    else:
+        getattr(model, f"{kind}_enable")(wanted)
 
 
 @contextmanager

@@ -73,7 +73,7 @@ class World:
         for bucket in _buckets(tensors):
             flat = torch.cat([each.flatten() for each in bucket])
             dist.all_reduce(flat)
-            parts = flat.split([each.numel() for each in bucket])
+            parts = torch.split(flat, [each.numel() for each in bucket])
             for each, part in zip(bucket, parts, strict=True):
                 each.copy_(part.view_as(each))
 

@@ -22,7 +22,6 @@ from torch import distributed as dist
 from queen.training.backend import (
     MakeGroups,
     precision,
-    recomputing,
     saved_buffers,
     state_of,
     trained,
@@ -55,8 +54,7 @@ class DeepSpeedBackend:
         engine = self.engine
         engine.set_gradient_accumulation_boundary(last)
         value: Tensor = engine(loss)
-        with recomputing(self.settings):
-            engine.backward(value * (self.world.size / total), scale_wrt_gas=False)
+        engine.backward(value * (self.world.size / total), scale_wrt_gas=False)
         return value.detach()
 
     def step(self, lr_share: float) -> Tensor:
@@ -93,17 +91,18 @@ class DeepSpeedBackend:
         matching(model, targets, files[0])
         for name, target in targets.items():
             target.data = model[name].to(target.device, copy=True)
-        states = {name: state_of(name, each, optimizer, files[1]) for name, each in parameters.items()}
-        self._set_states(states)
+        self._set_states(
+            {name: state_of(name, each, optimizer, files[1]) for name, each in parameters.items()}
+        )
 
     @torch.no_grad()
     def finish(self) -> None:
         parameters, given = self._parameters, trained(self.given)
-        for name, target in given.items():
-            target.copy_(self._whole(parameters[name], keep=True))
+        for name, parameter in given.items():
+            parameter.copy_(self._whole(parameters[name], keep=True))
         buffers = dict(saved_buffers(self.model))
-        for name, target in saved_buffers(self.given):
-            target.copy_(buffers[name])
+        for name, buffer in saved_buffers(self.given):
+            buffer.copy_(buffers[name])
         self.engine.destroy()
         del self.__dict__["engine"]
 
@@ -128,7 +127,7 @@ class DeepSpeedBackend:
                 buffer.data = floats[name].to(self.world.device)
         for name, value in exact.items():
             self._set(self._parameters[name], value)
-        self._seed_states(torch.zeros(()))
+        self._seed_states()
         return engine
 
     @property
@@ -171,19 +170,18 @@ class DeepSpeedBackend:
 
     def _set_states(self, states: Mapping[str, Mapping[str, Tensor]]) -> None:
         steps = [state["step"] for state in states.values() if state]
-        if not steps:
-            return
-        self._seed_states(steps[0])
+        for flat in self._flats() if steps else ():
+            self._base.state[flat]["step"].copy_(steps[0])
         for name, parameter in self._parameters.items():
             for kind in MOMENTS:
                 if states[name]:
                     self._set(parameter, states[name][kind], kind)
 
-    def _seed_states(self, step: Tensor) -> None:
-        """Empty moments at this step, there before a first step makes them."""
+    def _seed_states(self) -> None:
+        """Empty moments, there before a first step makes them, and known to the engine."""
         for flat in self._flats():
             self._base.state[flat] = {
-                "step": step.to(flat.device, torch.float32, copy=True),
+                "step": torch.zeros((), device=flat.device),
                 **{kind: torch.zeros_like(flat, dtype=torch.float32) for kind in MOMENTS},
             }
         link = getattr(self.engine.optimizer, "_lazy_init_hp_params_optimizer_state", None)
@@ -249,7 +247,7 @@ def _twin(model: nn.Module) -> nn.Module:
     """A copy whose parameters are other objects on the same storage, gradient hooks included."""
     memo: dict[int, Any] = {}
     for parameter in model.parameters():
-        twin = nn.Parameter(parameter.detach(), requires_grad=parameter.requires_grad)
+        twin: Any = nn.Parameter(parameter.detach(), requires_grad=parameter.requires_grad)
         for hook in (parameter._backward_hooks or {}).values():
             twin.register_hook(hook)
         memo[id(parameter)] = twin
