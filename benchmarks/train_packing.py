@@ -1,6 +1,6 @@
 """Packed against padded training of the small QUEEN, on a project's own explanations.
 
-    python benchmarks/train_packing.py [PROJECT] [--threads 1] [--steps 8] [--precision bf16]
+    python benchmarks/train_packing.py [PROJECT] [--threads 1] [--steps 6] [--precision bf16]
 
 PROJECT is a folder in which `queen run` has been: its seeds, its rounds' explanations that were
 kept, its curriculum for replay, its encoder and tokenizer. Three ways to train the same batches:
@@ -8,11 +8,11 @@ kept, its curriculum for replay, its encoder and tokenizer. Three ways to train 
     padded     micro-batches in the order drawn, each padded to its longest sequence
     bucketed   the batch sorted by length first, then cut into micro-batches (packing=false)
     packed     sequences end to end, each attending to itself alone (packing=true)
-    masked     sequences end to end in rows of 1,024, one block-diagonal mask over each (see below)
+    masked     (--masked) end to end in rows of 1,024 under one block-diagonal mask each
 
 Tokens are real ones, no padding: in the median step, for each second of time (`wall`) and of
 processor time (`cpu`, the steadier on a machine that does other things too). `loss` is that of
-the first batch in float32 before any step. `masked` is the usual way of packing, kept here only.
+the first batch in float32 before any step.
 """
 
 from __future__ import annotations
@@ -147,17 +147,31 @@ class Bench:
         plan = BatchPlan(shares, 96, steps, 0)
         return kind(examples, plan, states, self.tokenizer.pad_token_id or 0, packing)
 
-    def rate(self, task: QueenTask, micro: int, steps: int) -> dict[str, Any]:
-        settings = TrainSettings(
-            steps=steps, threads=self.threads, precision=self.precision, micro_batch=micro
-        )
-        model = self.model()
-        engine = TorchBackend(model, task.groups(model, settings), settings)
+    def rates(self, tasks: dict[str, QueenTask], micro: int, steps: int) -> dict[str, Any]:
+        """Each task's rates; steps in turn with the others', so that all meet the same load."""
+        settings = TrainSettings(steps=steps, threads=self.threads, precision=self.precision)
+        models = {name: self.model() for name in tasks}
+        engines = {
+            name: TorchBackend(models[name], task.groups(models[name], settings), settings)
+            for name, task in tasks.items()
+        }
+        timed: dict[str, list[tuple[float, float]]] = {name: [] for name in tasks}
         with deterministic(self.threads):
-            loss = self._loss(task, micro)
-            timed = [self._timed(engine, task, model, step, micro) for step in range(steps)]
-        wall, cpu = (round(1 / statistics.median(row[i] for row in timed[1:])) for i in (0, 1))
-        return {"micro_batch": micro, "wall": wall, "cpu": cpu, "loss": loss}
+            losses = {name: self._loss(task, micro) for name, task in tasks.items()}
+            for step in range(steps):
+                for name, task in tasks.items():
+                    spent = self._timed(engines[name], task, models[name], step, micro)
+                    timed[name].append(spent)
+        return {
+            name: {
+                **{
+                    kind: round(1 / statistics.median(row[i] for row in rows[1:]))
+                    for i, kind in enumerate(("wall", "cpu"))
+                },
+                "loss": losses[name],
+            }
+            for name, rows in timed.items()
+        }
 
     def _loss(self, task: QueenTask, micro: int) -> float:
         batch, model = task.batch(0), self.model()
@@ -185,44 +199,47 @@ def _explanations(project: Path) -> Any:
     return explanation_examples(rows)
 
 
-WAYS: dict[str, tuple[type[QueenTask], bool, tuple[int, ...]]] = {
-    "padded": (Padded, False, (32, 16)),
-    "bucketed": (QueenTask, False, (32, 16)),
-    "packed": (QueenTask, True, (32, 16)),
-    "masked": (Masked, False, (32,)),
+WAYS: dict[str, tuple[type[QueenTask], bool]] = {
+    "padded": (Padded, False),
+    "bucketed": (QueenTask, False),
+    "packed": (QueenTask, True),
 }
-
-
-def best(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    return max(rows, key=lambda row: row["cpu"])
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("project", nargs="?", type=Path, default=Path())
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--steps", type=int, default=8)
+    parser.add_argument("--steps", type=int, default=6)
     parser.add_argument("--precision", default="bf16")
-    parser.add_argument("--replay", type=float, nargs="+", default=[0.0, 0.3])
+    parser.add_argument("--micro", type=int, nargs="+", default=[32, 96])
+    parser.add_argument("--replay", type=float, nargs="+", default=[0.3])
+    parser.add_argument("--masked", action="store_true", help="the usual way of packing, too")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     bench = Bench(args.project, args.threads, args.precision)
     report: dict[str, Any] = {"torch": torch.__version__, "threads": args.threads}
+    ways = {**WAYS, "masked": (Masked, False)} if args.masked else WAYS
     for replay in args.replay:
-        found, lengths = {}, None
-        for name, (kind, packing, micros) in WAYS.items():
-            task = bench.task(kind, packing, replay, args.steps)
-            lengths = task.examples.lengths[
-                np.concatenate([task.plan.batch_indices(step) for step in range(args.steps)])
-            ]
-            found[name] = best([bench.rate(task, micro, args.steps) for micro in micros])
-        packed = found["packed"]["cpu"]
-        report[f"replay {replay}"] = {
-            "tokens": [round(float(each), 1) for each in (lengths.mean(), lengths.std())],
-            **found,
-            "packed over": {n: round(packed / each["cpu"], 2) for n, each in found.items()},
+        tasks = {n: bench.task(kind, on, replay, args.steps) for n, (kind, on) in ways.items()}
+        row: dict[str, Any] = {"tokens": _spread(tasks["packed"], args.steps)}
+        for micro in args.micro:
+            found = bench.rates(tasks, micro, args.steps)
+            row[f"micro-batches of {micro}"] = found
+        best = {n: max(row[f"micro-batches of {m}"][n]["cpu"] for m in args.micro) for n in ways}
+        row["packed over, each at its best"] = {
+            name: round(best["packed"] / rate, 2) for name, rate in best.items()
         }
+        report[f"replay {replay}"] = row
     print(json.dumps(report, indent=1))
+
+
+def _spread(task: QueenTask, steps: int) -> dict[str, float]:
+    """Tokens of an example: mean, deviation, longest."""
+    drawn = np.concatenate([task.plan.batch_indices(step) for step in range(steps)])
+    lengths = task.examples.lengths[drawn]
+    named = (("mean", lengths.mean()), ("deviation", lengths.std()), ("longest", lengths.max()))
+    return {name: round(float(each), 1) for name, each in named}
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ import contextlib
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -231,9 +232,16 @@ def deepspeed_command(settings: CrewSettings, order: Path) -> list[str]:
     command = [sys.executable, "-m", "deepspeed.launcher.runner"]
     if settings.hostfile:
         command += ["--hostfile", str(Path(settings.hostfile).resolve())]
+        if _hosts(settings.hostfile) <= {"localhost", "127.0.0.1", socket.gethostname()}:
+            command.append("--no_ssh_check")  # this machine alone needs no ssh to itself
     else:
         command += ["--num_gpus", str(settings.ranks)]
     return [*command, "--master_port", str(free_port()), "--module", WORKER, str(order.resolve())]
+
+
+def _hosts(file: str) -> set[str]:
+    lines = [line.split("#")[0].split() for line in Path(file).read_text().splitlines()]
+    return {line[0] for line in lines if line}
 
 
 def _passed_on(report: dict[str, Any], sink: Sink, progress: ShowProgress) -> TrainResult | None:
