@@ -233,7 +233,8 @@ def deepspeed_command(settings: CrewSettings, order: Path) -> list[str]:
     if settings.hostfile:
         command += ["--hostfile", str(Path(settings.hostfile).resolve())]
         if _hosts(settings.hostfile) <= {"localhost", "127.0.0.1", socket.gethostname()}:
-            command.append("--no_ssh_check")  # this machine alone needs no ssh to itself
+            # This machine alone needs no ssh to itself.
+            command += ["--no_ssh_check", "--master_addr", "127.0.0.1"]
     else:
         command += ["--num_gpus", str(settings.ranks)]
     return [*command, "--master_port", str(free_port()), "--module", WORKER, str(order.resolve())]

@@ -20,7 +20,7 @@ from queen.training.crew import Crew, CrewSettings, RankError, deepspeed_command
 from queen.training.curriculum import question_examples
 from queen.training.examples import encode_examples
 from queen.training.loop import NotFiniteError, TrainSettings
-from queen.training.order import write_order
+from queen.training.order import Reading, carry_out, kept_error, write_order
 from queen.training.settings import SettingsError
 from queen.training.sft import Part, fine_tune
 
@@ -142,10 +142,10 @@ def test_ranks_and_backends_follow_one_curve_and_go_on_from_each_other(
 
 
 @pytest.mark.timeout(900)
-def test_what_a_rank_stops_for_is_told_and_frozen_parts_stay(
+def test_the_deepspeed_launcher_starts_ranks_by_a_host_file_and_frozen_parts_stay(
     new_model, expert, mixture, tmp_path, monkeypatch
 ):
-    """Under the deepspeed launcher, with a host file that names this machine twice."""
+    """Two ranks of this machine, as no second one is at hand."""
     monkeypatch.setenv("DS_ACCELERATOR", "cpu")
     hosts = tmp_path / "hosts"
     hosts.write_text("localhost slots=2\n")
@@ -162,11 +162,35 @@ def test_what_a_rank_stops_for_is_told_and_frozen_parts_stay(
         folder = ck.latest(work).folder
         assert (folder / "model.safetensors.index.json").is_file()
         loads_as_hugging_face(work, model)
-        broken = new_model()
-        broken.blocks[0].out.weight.data[0, 0] = float("nan")
-        with pytest.raises(NotFiniteError, match="step 0") as caught:
-            crew.fine_tune(broken, expert, mixture, settings, work=tmp_path / "broken")
-        assert Path(caught.value.where).is_file()
+
+
+def test_what_a_rank_stops_for_is_kept_for_who_waits(new_model, expert, mixture, tmp_path):
+    order, work = tmp_path / "order", tmp_path / "work"
+    order.mkdir()
+    broken = new_model()
+    broken.blocks[0].out.weight.data[0, 0] = float("nan")
+    write_order(order, broken, expert, mixture, SHORT, work, 64)
+    assert kept_error(order) is None
+    with pytest.raises(NotFiniteError, match="step 0") as caught:
+        carry_out(order, first=True)
+    kept = kept_error(order)
+    assert (type(kept), str(kept)) == (NotFiniteError, str(caught.value))
+    assert Path(kept.where).is_file()
+
+
+def test_an_order_carried_out_alone_tells_all(new_model, expert, mixture, tmp_path, alone):
+    order, work = tmp_path / "order", tmp_path / "work"
+    order.mkdir()
+    write_order(order, new_model(), expert, mixture, SHORT, work, 64)
+    reading = Reading(order)
+    assert reading.new() == []
+    carry_out(order, first=True)
+    told = reading.new()
+    steps = [report["done"] for report in told if report["kind"] == "progress"]
+    assert steps == list(range(1, SHORT.steps + 1))
+    assert told[-1]["kind"] == "result"
+    assert np.array_equal(told[-1]["losses"], alone[SHORT][1])
+    assert reading.new() == []
 
 
 def alive(pid: int) -> bool:
