@@ -78,20 +78,12 @@ def work(job: Job[Params], shard: Shard, out: Path) -> None:
     expert = load_expert(job.inputs["encoder"], job.params.bridge.states, job.machine)
     model = _new_model(job, tokenizer, expert)
     phases = []
-<<<<<<< HEAD
-    for stage, steps in _phases(job.params).items():
-        mixture = _mixture(job, tokenizer, stage)
-        result = _teach(job, model, expert, stage, steps, mixture)
-        phases.append(told_of(stage, result, mixture))
-        release_memory()
-=======
     with trainer(job) as train:
-        for number, stage in enumerate(stages()):
-            mixture = _mixture(job, tokenizer, number)
-            result = _teach(job, train, model, expert, stage, mixture)
+        for stage, steps in _phases(job.params).items():
+            mixture = _mixture(job, tokenizer, stage)
+            result = _teach(job, train, model, expert, stage, steps, mixture)
             phases.append(told_of(stage, result, mixture))
             release_memory()
->>>>>>> 75c9b04 (Tests of several ranks; ranks from params of the machine)
     asked = _ask(job, model, tokenizer, expert)
     told = {
         "phases": phases,
@@ -140,17 +132,11 @@ def _mixture(job: Job[Params], tokenizer: Any, phase: str) -> list[Part]:
 
 def _teach(
     job: Job[Params],
-<<<<<<< HEAD
-    model: QueenModel,
-    expert: Expert,
-    stage: str,
-    steps: int,
-=======
     train: Callable[..., TrainResult],
     model: QueenModel,
     expert: Expert,
     stage: str,
->>>>>>> 75c9b04 (Tests of several ranks; ranks from params of the machine)
+    steps: int,
     mixture: Sequence[Part],
 ) -> TrainResult:
     seed = phase_seed(job.seed, stage)
@@ -158,11 +144,7 @@ def _teach(
         model,
         expert,
         mixture,
-<<<<<<< HEAD
-        job.params.train.settings(steps, seed, job.machine.threads),
-=======
-        job.params.train.settings(job.params.steps[stage], seed, job.machine),
->>>>>>> 75c9b04 (Tests of several ranks; ranks from params of the machine)
+        job.params.train.settings(steps, seed, job.machine),
         work=job.scratch() / stage,
         table_mb=job.machine.cache_mb,
         sink=lambda step, figures: job.sink(step, {f"{stage}/{k}": v for k, v in figures.items()}),
