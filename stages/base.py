@@ -41,16 +41,24 @@ class Machine:
 
     Attributes:
         workers: engine processes.
-        threads: torch's.
-        cache_mb: encoder states kept in memory.
+        threads: torch's threads, of all ranks together.
+        cache_mb: MiB of encoder states kept in memory.
         generators: processes that write texts, with one thread each; 1 writes in the stage's own,
             0 starts one for each GPU or else each core. No text depends on it.
+        ranks: processes that train together; 1 trains in the stage's own.
+        launcher: who starts them: local, or deepspeed.
+        hostfile: of the deepspeed launcher, for several machines.
+        peak_tflops: see `queen.training.settings.TrainSettings`.
     """
 
     workers: int = 2
     threads: int = 2
     cache_mb: int = 1024
     generators: int = 1
+    ranks: int = 1
+    launcher: str = "local"
+    hostfile: str = ""
+    peak_tflops: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from queen.networks.settings import AnyDecoder, BridgeSettings
 from queen.training.curriculum import majority_answers
 from queen.training.heldout import HeldOut, accuracy
 from queen.training.loop import TrainResult
-from queen.training.sft import Part, fine_tune
+from queen.training.sft import Part
 from stages.base import Job, Shard, StageSpec
 from stages.decoder import decoder_spec, new_model
 from stages.models import load_expert
@@ -35,6 +35,7 @@ from stages.training import (
     question_examples,
     release_memory,
     told_of,
+    trainer,
     write_model,
 )
 
@@ -81,11 +82,12 @@ def work(job: Job[Params], shard: Shard, out: Path) -> None:
     expert = load_expert(job.inputs["encoder"], job.params.bridge.states, job.machine)
     model = _new_model(job, tokenizer, expert)
     phases = []
-    for stage, steps in _phases(job.params).items():
-        mixture = _mixture(job, tokenizer, stage)
-        result = _teach(job, model, expert, stage, steps, mixture)
-        phases.append(told_of(stage, result, mixture))
-        release_memory()
+    with trainer(job) as train:
+        for stage, steps in _phases(job.params).items():
+            mixture = _mixture(job, tokenizer, stage)
+            result = _teach(job, train, model, expert, stage, steps, mixture)
+            phases.append(told_of(stage, result, mixture))
+            release_memory()
     thaw(model)
     asked = _ask(job, model, tokenizer, expert)
     told = {
@@ -137,6 +139,7 @@ def _mixture(job: Job[Params], tokenizer: Any, phase: str) -> list[Part]:
 
 def _teach(
     job: Job[Params],
+    train: Callable[..., TrainResult],
     model: QueenModel,
     expert: Expert,
     stage: str,
@@ -144,11 +147,11 @@ def _teach(
     mixture: Sequence[Part],
 ) -> TrainResult:
     seed = phase_seed(job.seed, stage)
-    return fine_tune(
+    return train(
         model,
         expert,
         mixture,
-        job.params.train.settings(steps, seed, job.machine.threads),
+        job.params.train.settings(steps, seed, job.machine),
         work=job.scratch() / stage,
         table_mb=job.machine.cache_mb,
         sink=lambda step, figures: job.sink(step, {f"{stage}/{k}": v for k, v in figures.items()}),

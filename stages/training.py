@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ from queen.language.prompts import answer, explain_prompt, question_answer, ques
 from queen.lineage.artifact import Artifact, Draft, write_json
 from queen.training.examples import Example, Turn, encode_examples
 from queen.training.settings import TrainSettings
-from stages.base import ROWS, Job
+from stages.base import ROWS, Job, Machine
 from stages.modelcard import model_card
 from stages.positions import position_of
 
@@ -43,11 +44,40 @@ class TrainParams:
     min_lr_share: float = 0.0
     precision: str = "bf16"
     checkpoint_every_s: float = 30.0
+    packing: bool = False
+    backend: str = "torch"
+    zero: int = 0
+    gradient_checkpointing: bool = False
 
-    def settings(self, steps: int, seed: int, threads: int) -> TrainSettings:
+    def settings(self, steps: int, seed: int, machine: Machine) -> TrainSettings:
         from dataclasses import asdict
 
-        return TrainSettings(steps=steps, seed=seed, threads=threads, log_every=10, **asdict(self))
+        return TrainSettings(
+            steps=steps,
+            seed=seed,
+            threads=machine.threads,
+            peak_tflops=machine.peak_tflops,
+            log_every=10,
+            **asdict(self),
+        )
+
+
+@contextmanager
+def trainer(job: Job[Any]) -> Iterator[Callable[..., TrainResult]]:
+    """`fine_tune` in this process, or by the ranks that the machine's params ask for.
+
+    Ranks live as long as this context, so enter it once for all phases of a stage.
+    """
+    from queen.training.crew import Crew, CrewSettings
+    from queen.training.sft import fine_tune
+
+    machine = job.machine
+    if machine.ranks == 1 and machine.launcher == "local":
+        yield fine_tune
+        return
+    settings = CrewSettings(machine.ranks, machine.launcher, machine.hostfile, machine.threads)
+    with Crew(settings, job.scratch() / "ranks") as crew:
+        yield crew.fine_tune
 
 
 def explanation_examples(rows: Iterable[Mapping[str, Any]]) -> list[Example]:

@@ -15,7 +15,7 @@ from queen.networks.lc0.load import weights_digest
 from queen.networks.queen import QueenModel, freeze, thaw
 from queen.training.examples import Example
 from queen.training.sampling import steps_for
-from queen.training.sft import Part, fine_tune
+from queen.training.sft import Part
 from stages.base import ROWS, Job
 from stages.models import load_expert
 from stages.questions import conversations
@@ -27,6 +27,7 @@ from stages.training import (
     phase_seed,
     question_examples,
     told_of,
+    trainer,
     write_model,
 )
 
@@ -56,16 +57,17 @@ def tune(
     expert = load_expert(job.inputs["encoder"], model.config.bridge_states, job.machine)
     mixture = parts(tokenizer, max_length, named)
     steps = _steps(mixture, main, epochs, train)
-    result = fine_tune(
-        model,
-        expert,
-        mixture,
-        train.settings(steps, phase_seed(job.seed, job.stage), job.machine.threads),
-        work=job.scratch() / job.stage,
-        table_mb=job.machine.cache_mb,
-        sink=job.sink,
-        progress=job.progress,
-    )
+    with trainer(job) as fine_tune:
+        result = fine_tune(
+            model,
+            expert,
+            mixture,
+            train.settings(steps, phase_seed(job.seed, job.stage), job.machine),
+            work=job.scratch() / job.stage,
+            table_mb=job.machine.cache_mb,
+            sink=job.sink,
+            progress=job.progress,
+        )
     thaw(model)
     told = {
         "phases": [told_of(job.stage, result, mixture)],

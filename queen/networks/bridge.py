@@ -15,6 +15,7 @@ from torch.nn import functional as F
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from queen.networks.errors import NetworkError
+from queen.networks.packed import Packed, read_packed
 
 SQUARES = 64
 
@@ -173,7 +174,9 @@ class Bridge(GradientCheckpointingLayer):  # type: ignore[misc]
         keys, values = self.reader(states, *tied)
         return Context(self._split(keys), self._split(values))
 
-    def forward(self, hidden: Tensor, context: Context, routing: Routing | None = None) -> Tensor:
+    def forward(
+        self, hidden: Tensor, context: Context, routing: Routing | Packed | None = None
+    ) -> Tensor:
         """Hidden states [B, T, hidden] after the block.
 
         Without a routing, row b of the batch reads position b of the context.
@@ -187,10 +190,13 @@ class Bridge(GradientCheckpointingLayer):  # type: ignore[misc]
     def _ties(self) -> tuple[nn.Module | None, nn.Module | None]:
         return self.square_query, self.square_value
 
-    def _attend(self, query: Tensor, context: Context, routing: Routing | None) -> Tensor:
+    def _attend(self, query: Tensor, context: Context, routing: Routing | Packed | None) -> Tensor:
+        keys, values = (part.to(query.dtype) for part in context)
+        if isinstance(routing, Packed):
+            read = read_packed(self._split(query), keys, values, routing)
+            return read.transpose(1, 2).reshape(query.shape)
         flat = query.flatten(0, 1)
         grouped = query if routing is None else flat[routing.gather]
-        keys, values = (part.to(query.dtype) for part in context)
         read = F.scaled_dot_product_attention(self._split(grouped), keys, values)
         joined = read.transpose(1, 2).reshape(*grouped.shape)
         if routing is None:

@@ -62,6 +62,14 @@ class Expert:
         size = 2 * (len(self.wanted) * SQUARES * self.width) + 4 * len(MOVES)
         self._memory = _Memory(memory_mb * 2**20 // size)
 
+    def on(self, device: torch.device) -> Expert:
+        """This expert with its encoder on a device; one that was elsewhere loses its memory."""
+        if device != self.device:
+            self.encoder.to(device)
+            self.device = device
+            self._memory = _Memory(self._memory.room)
+        return self
+
     def states(self, positions: Sequence[Position]) -> list[Tensor]:
         """[B, 64, C + 1] float32 for each wanted state, squares in the order a1..h8.
 
@@ -109,7 +117,9 @@ class Expert:
         histories = [self._histories.of(position) for position in positions]
         black = torch.tensor([not history.board.turn for history in histories])
         planes = encode_histories(histories, self.encoder.input_format)
-        with torch.autocast(self.device.type, enabled=False):  # the same states in training as after
+        with torch.autocast(
+            self.device.type, enabled=False
+        ):  # the same states in training as after
             output = self.encoder(planes)
         size = len(positions), len(self.wanted), SQUARES, self.encoder.width
         wanted = torch.empty(size, dtype=torch.float16, device=self.device)

@@ -24,6 +24,7 @@ from queen.networks.freezing import (
     take_in_rows,
     thaw,
 )
+from queen.networks.packed import Packed, packed_attention
 
 __all__ = [
     "PARTS",
@@ -103,7 +104,7 @@ class _Port:
     def __init__(self, bridge: Bridge) -> None:
         self.bridge = bridge
         self.context: Context | None = None
-        self.routing: Routing | None = None
+        self.routing: Routing | Packed | None = None
 
     def __call__(self, module: nn.Module, args: Any, kwargs: Any) -> Any:
         if self.context is None:
@@ -190,7 +191,8 @@ class QueenModel(PreTrainedModel):  # type: ignore[misc]
         """
         if states is not None:
             context = self.context(states)
-        with self._reading(context, rows):
+        routing = route(rows, len(context[0].keys)) if context and rows is not None else None
+        with _Reading(self._ports, context, routing):
             output = self.decoder(
                 input_ids=input_ids,
                 attention_mask=attention_mask,
@@ -198,6 +200,27 @@ class QueenModel(PreTrainedModel):  # type: ignore[misc]
                 cache=cache,
                 use_cache=cache is not None,
                 logits_to_keep=logits_to_keep,
+            )
+        logits: Tensor = output.logits
+        return logits
+
+    def packed(
+        self, input_ids: Tensor, packed: Packed, states: Sequence[Tensor] | None = None
+    ) -> Tensor:
+        """Logits [1, T, vocabulary] of sequences end to end, none of which sees another.
+
+        Args:
+            input_ids: [1, T].
+            states: one [N, 64, C] for each bridge, N being the positions that `packed` names;
+                None for the decoder alone.
+        """
+        context = None if states is None else self.context(states)
+        with packed_attention(self.decoder), _Reading(self._ports, context, packed):
+            output = self.decoder(
+                input_ids=input_ids,
+                position_ids=packed.places(input_ids.device),
+                packed_lengths=packed.lengths,
+                use_cache=False,
             )
         logits: Tensor = output.logits
         return logits
@@ -246,20 +269,17 @@ class QueenModel(PreTrainedModel):  # type: ignore[misc]
         if isinstance(module, Bridge) and not module.query.weight.is_meta:
             initialise(module)
 
-    def _reading(self, context: Sequence[Context] | None, rows: Tensor | None) -> _Reading:
-        return _Reading(self._ports, context, rows)
-
 
 class _Reading:
     """Opens every port for the length of one forward."""
 
     def __init__(
-        self, ports: list[_Port], context: Sequence[Context] | None, rows: Tensor | None
+        self,
+        ports: list[_Port],
+        context: Sequence[Context] | None,
+        routing: Routing | Packed | None,
     ) -> None:
-        self.ports, self.context = ports, context
-        self.routing: Routing | None = None
-        if context and rows is not None:
-            self.routing = route(rows, len(context[0].keys))
+        self.ports, self.context, self.routing = ports, context, routing
 
     def __enter__(self) -> None:
         for port, context in zip(self.ports, self.context or (), strict=bool(self.context)):

@@ -1,9 +1,9 @@
-"""What computes gradients and takes steps: torch in one process now, others behind one door."""
+"""What computes gradients and takes steps: torch here, DeepSpeed behind the same door."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -14,32 +14,40 @@ from torch.overrides import TorchFunctionMode
 
 from queen.training.checkpoint import matching
 from queen.training.settings import SettingsError, TrainSettings
+from queen.training.world import World
 
 
 class Backend(Protocol):
-    """One optimizer step at a time on a model.
+    """One optimizer step at a time on a model, by all ranks together.
 
-    A step is: `backward` for each micro-batch, then `step`.
+    A step is: `backward` for each micro-batch, then `step`. All but `backward` on a torch
+    backend must be called by every rank.
+
+    Attributes:
+        model: what losses are asked of; may be another object than the model that was given.
     """
 
-    def backward(self, loss: Callable[[], Tensor], total: float) -> Tensor:
+    model: Any
+
+    def backward(self, loss: Callable[[], Tensor], total: float, last: bool = True) -> Tensor:
         """Evaluate a micro-batch's summed loss, add its gradients; return the sum.
 
         Args:
             total: loss weight of the step's whole batch, by which gradients are divided.
+            last: whether it is this rank's last of the step.
         """
 
     def step(self, lr_share: float) -> Tensor:
         """Clip, take a step at this share of the peak rate; return the gradient norm.
 
-        Nothing is changed where the norm is not finite.
+        Where the norm is not finite the torch backend changes nothing.
         """
 
     def model_tensors(self) -> dict[str, Tensor]:
-        """Everything training changes in the model, by name."""
+        """Everything training changes in the model, by name, whole and in float32."""
 
     def optimizer_tensors(self) -> dict[str, Tensor]:
-        """The optimizer's state, by name."""
+        """The optimizer's state, by kind and name of the parameter, whole."""
 
     def restore(
         self, model: Mapping[str, Tensor], optimizer: Mapping[str, Tensor], files: tuple[Path, Path]
@@ -50,26 +58,37 @@ class Backend(Protocol):
             CheckpointError: names the file and the tensor that does not fit.
         """
 
+    def finish(self) -> None:
+        """Leave the model that was given as training made it, and let go of the rest."""
+
 
 Group = dict[str, Any]
+MakeGroups = Callable[[Any], list[Group]]
 
 
-def open_backend(model: nn.Module, groups: Sequence[Group], settings: TrainSettings) -> Backend:
+def open_backend(
+    model: nn.Module, make_groups: MakeGroups, settings: TrainSettings, world: World
+) -> Backend:
     """The backend a run asks for.
 
     Args:
-        groups: torch's parameter groups, each with `params`, `lr` and `weight_decay`.
+        make_groups: gives torch's parameter groups of a model, each with `params`, `lr` and
+            `weight_decay`.
 
     Raises:
-        SettingsError: it is not built yet.
+        SettingsError: settings that the backend cannot follow.
     """
-    if settings.backend == "torch":
-        return TorchBackend(model, groups, settings)
-    raise SettingsError(
-        f"the {settings.backend} backend is not built yet",
-        where="training.backend",
-        remedy="set training.backend=torch (one process, CPU or one GPU)",
-    )
+    if settings.backend == "deepspeed":
+        from queen.training.zero import DeepSpeedBackend
+
+        return DeepSpeedBackend(model, make_groups, settings, world)
+    if settings.precision == "bf16_weights":
+        raise SettingsError(
+            "the torch backend keeps weights in float32",
+            where="training.precision",
+            remedy="set training.precision=bf16, or training.backend=deepspeed",
+        )
+    return TorchBackend(model, make_groups(model), settings, world)
 
 
 def trained(model: nn.Module) -> dict[str, nn.Parameter]:
@@ -78,22 +97,32 @@ def trained(model: nn.Module) -> dict[str, nn.Parameter]:
 
 
 class TorchBackend:
-    """AdamW in float32 in this process; bf16 by autocast, so weights stay float32."""
+    """AdamW in float32; bf16 by autocast, so weights stay float32.
 
-    def __init__(self, model: nn.Module, groups: Sequence[Group], settings: TrainSettings) -> None:
-        self.model, self.settings = model, settings
+    Several ranks add up their gradients once a step and then all take the same step.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        groups: Sequence[Group],
+        settings: TrainSettings,
+        world: World | None = None,
+    ) -> None:
+        self.model, self.settings, self.world = model, settings, world or World.here()
         self.parameters = trained(model)
         self.device = next(iter(self.parameters.values())).device
         self.optimizer = torch.optim.AdamW(groups, lr=settings.lr, betas=settings.betas, fused=True)
         self.rates = [float(group["lr"]) for group in self.optimizer.param_groups]
 
-    def backward(self, loss: Callable[[], Tensor], total: float) -> Tensor:
+    def backward(self, loss: Callable[[], Tensor], total: float, last: bool = True) -> Tensor:
         with self._precision():
             value = loss()
         (value / total).backward()  # type: ignore[no-untyped-call]
         return value.detach()
 
     def step(self, lr_share: float) -> Tensor:
+        self._add_up_gradients()
         clip = self.settings.clip or float("inf")
         norm = nn.utils.clip_grad_norm_(self.parameters.values(), clip, foreach=True)
         if bool(torch.isfinite(norm)):
@@ -122,25 +151,65 @@ class TorchBackend:
         for name, target in targets.items():
             target.copy_(model[name])
         for name, parameter in self.parameters.items():
-            saved = _state_of(name, parameter, optimizer, files[1])
+            saved = state_of(name, parameter, optimizer, files[1])
             if saved:
                 self.optimizer.state[parameter] = saved
+
+    def finish(self) -> None:
+        pass
 
     def _changing(self) -> Iterator[tuple[str, Tensor]]:
         """Trained parameters and the buffers that a saved model holds."""
         yield from self.parameters.items()
-        saved = self.model.state_dict()
-        for name, buffer in self.model.named_buffers():
-            if name in saved:
-                yield name, buffer
+        yield from saved_buffers(self.model)
 
-    @contextmanager
-    def _precision(self) -> Iterator[None]:
-        if self.settings.precision == "fp32":
+    def _add_up_gradients(self) -> None:
+        """The sum of all ranks' gradients, in each of them."""
+        if self.world.size == 1:
+            return
+        parameters = list(self.parameters.values())
+        used = torch.tensor([float(each.grad is not None) for each in parameters])
+        used = used.to(self.device)
+        self.world.add_up([used])
+        reached = [each for each, ranks in zip(parameters, used.tolist(), strict=True) if ranks]
+        for each in reached:
+            each.grad = torch.zeros_like(each) if each.grad is None else each.grad
+        self.world.add_up([each.grad for each in reached if each.grad is not None])
+
+    def _precision(self) -> AbstractContextManager[None]:
+        return precision(self.settings, self.device)
+
+
+@contextmanager
+def precision(settings: TrainSettings, device: torch.device) -> Iterator[None]:
+    """Inside it, a forward pass is computed as the settings say."""
+    if settings.precision == "bf16":
+        with torch.autocast(device.type, torch.bfloat16), Float32Attention():
             yield
-        else:
-            with torch.autocast(self.device.type, torch.bfloat16), Float32Attention():
-                yield
+    else:
+        yield
+
+
+def recomputing(settings: TrainSettings) -> dict[str, Any]:
+    """How layers are computed anew in the backward pass: as their forward pass did.
+
+    Torch brings autocast back by itself, our own mode it does not know.
+    """
+    if settings.precision != "bf16":
+        return {"use_reentrant": False}
+    return {"use_reentrant": False, "context_fn": _recomputing_in_float32}
+
+
+def _recomputing_in_float32() -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
+    return nullcontext(), Float32Attention()
+
+
+def saved_buffers(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """The buffers that a saved model holds."""
+    saved = model.state_dict()
+    for name, buffer in model.named_buffers():
+        if name in saved:
+            yield name, buffer
 
 
 class Float32Attention(TorchFunctionMode):
@@ -165,7 +234,7 @@ def _float32(value: Any) -> Any:
     return value.float() if isinstance(value, Tensor) and value.is_floating_point() else value
 
 
-def _state_of(
+def state_of(
     name: str, parameter: nn.Parameter, saved: Mapping[str, Tensor], source: Path
 ) -> dict[str, Tensor]:
     """AdamW's state of one parameter; empty if it never had a gradient."""

@@ -4,6 +4,10 @@ A checkpoint is a folder `checkpoint-<step>` with the trained tensors (model.saf
 optimizer's and the run's own (optimizer.safetensors), and state.json with the sizes and hashes
 of both. It is written beside its place, flushed to disk and renamed, and the one before it is
 removed only then: killed or out of space at any moment, the last one is still whole.
+
+All tensors are whole, by the names of the model's parameters, however many ranks and whatever
+backend trained them. For a Hugging Face model the folder is one of its format too: config.json
+stands beside the weights, and frozen weights, written once, are a second part of them.
 """
 
 from __future__ import annotations
@@ -12,7 +16,7 @@ import json
 import os
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +27,13 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from queen.errors import QueenError
+from queen.training.world import World
 
 FORMAT = 1
 _MODEL, _OPTIMIZER, _STATE = "model.safetensors", "optimizer.safetensors", "state.json"
 _PREFIX, _UNFINISHED = "checkpoint-", ".unfinished-"
+_TRAINED_PART, _FROZEN_PART = (f"model-0000{part}-of-00002.safetensors" for part in (1, 2))
+_FROZEN, _CONFIG, _INDEX = "frozen.safetensors", "config.json", "model.safetensors.index.json"
 
 
 class CheckpointError(QueenError):
@@ -43,6 +50,8 @@ class Checkpoint:
         optimizer: the optimizer's tensors and the run's own, by name.
         state: JSON values: settings, task, counts.
         folder: where it was read from.
+        frozen: the model's other weights by name, for Hugging Face's format.
+        config: the text of its config.json; empty for a model that has none.
     """
 
     step: int
@@ -50,6 +59,8 @@ class Checkpoint:
     optimizer: Mapping[str, Tensor]
     state: Mapping[str, Any]
     folder: Path = Path()
+    frozen: Mapping[str, Tensor] = field(default_factory=dict)
+    config: str = ""
 
 
 def save(work: Path, checkpoint: Checkpoint) -> Path:
@@ -61,7 +72,7 @@ def save(work: Path, checkpoint: Checkpoint) -> Path:
     target = work / f"{_PREFIX}{checkpoint.step:09d}"
     unfinished = work / f"{_UNFINISHED}{target.name}"
     try:
-        _write(unfinished, checkpoint)
+        _write(unfinished, checkpoint, work / _FROZEN)
         if target.exists():
             shutil.rmtree(target)
         os.replace(unfinished, target)
@@ -85,6 +96,8 @@ def latest(work: Path) -> Checkpoint | None:
     """
     _remove_unfinished(work)
     folders = sorted(work.glob(f"{_PREFIX}*"))
+    if not folders:
+        (work / _FROZEN).unlink(missing_ok=True)  # of another run, perhaps
     return _read(folders[-1]) if folders else None
 
 
@@ -111,7 +124,8 @@ def matching(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor], source: 
 
 def model_file(folder: Path) -> Path:
     """The file of the trained tensors in a checkpoint's folder."""
-    return folder / _MODEL
+    part = folder / _TRAINED_PART
+    return part if part.exists() else folder / _MODEL
 
 
 def optimizer_file(folder: Path) -> Path:
@@ -121,23 +135,50 @@ def optimizer_file(folder: Path) -> Path:
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     """Write tensors to a safetensors file and flush it to disk."""
-    save_file({name: _plain(tensor) for name, tensor in sorted(tensors.items())}, path)
+    plain = {name: _plain(tensor) for name, tensor in sorted(tensors.items())}
+    save_file(plain, path, metadata={"format": "pt"})
     _flush(path)
 
 
-def _write(folder: Path, checkpoint: Checkpoint) -> None:
+def _write(folder: Path, checkpoint: Checkpoint, frozen: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    save_tensors(folder / _MODEL, checkpoint.model)
+    model = _TRAINED_PART if checkpoint.frozen else _MODEL
+    save_tensors(folder / model, checkpoint.model)
     save_tensors(folder / _OPTIMIZER, checkpoint.optimizer)
+    if checkpoint.config:
+        _write_text(folder / _CONFIG, checkpoint.config)
+    if checkpoint.frozen:
+        _add_frozen(folder, checkpoint, frozen)
     record = {
         "format": FORMAT,
         "step": checkpoint.step,
-        "files": {name: _description(folder / name) for name in (_MODEL, _OPTIMIZER)},
+        "files": {name: _description(folder / name) for name in (model, _OPTIMIZER)},
         **checkpoint.state,
     }
-    (folder / _STATE).write_text(json.dumps(record, indent=1, sort_keys=True) + "\n")
-    _flush(folder / _STATE)
+    _write_text(folder / _STATE, json.dumps(record, indent=1, sort_keys=True) + "\n")
     _flush(folder)
+
+
+def _add_frozen(folder: Path, checkpoint: Checkpoint, kept: Path) -> None:
+    """The frozen weights as a second part of the model: a link to a file written once."""
+    if not kept.exists():
+        partial = kept.with_suffix(".partial")
+        save_tensors(partial, checkpoint.frozen)
+        os.replace(partial, kept)
+    try:
+        os.link(kept, folder / _FROZEN_PART)
+    except OSError:
+        shutil.copyfile(kept, folder / _FROZEN_PART)
+    parts = {_TRAINED_PART: checkpoint.model, _FROZEN_PART: checkpoint.frozen}
+    places = {name: part for part, tensors in parts.items() for name in tensors}
+    size = sum(each.nbytes for tensors in parts.values() for each in tensors.values())
+    index = {"metadata": {"total_size": size}, "weight_map": dict(sorted(places.items()))}
+    _write_text(folder / _INDEX, json.dumps(index, indent=1) + "\n")
+
+
+def _write_text(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")
+    _flush(path)
 
 
 def _read(folder: Path) -> Checkpoint:
@@ -152,7 +193,7 @@ def _read(folder: Path) -> Checkpoint:
             )
     return Checkpoint(
         step=record["step"],
-        model=load_file(folder / _MODEL),
+        model=load_file(model_file(folder)),
         optimizer=load_file(folder / _OPTIMIZER),
         state=record,
         folder=folder,
@@ -212,16 +253,31 @@ def _remove_all_but(work: Path, keep: Path) -> None:
             shutil.rmtree(doomed, ignore_errors=True)
 
 
-def generator_state() -> dict[str, Tensor]:
-    """State of torch's generators as tensors by name."""
+def generator_state(world: World) -> dict[str, Tensor]:
+    """State of all ranks' torch generators as tensors by name; every rank must ask."""
     states = {"generator/cpu": torch.get_rng_state()}
     if torch.cuda.is_available():
         states["generator/cuda"] = torch.cuda.get_rng_state()
-    return states
+    return {
+        _of_rank(name, rank): each
+        for name, state in states.items()
+        for rank, each in enumerate(world.gather_bytes(state))
+    }
 
 
-def restore_generators(states: Mapping[str, Tensor]) -> None:
-    """Set torch's generators to saved states; one this machine lacks is passed over."""
-    torch.set_rng_state(states["generator/cpu"])
-    if "generator/cuda" in states and torch.cuda.is_available():
-        torch.cuda.set_rng_state(states["generator/cuda"])
+def restore_generators(states: Mapping[str, Tensor], world: World, seed: int) -> None:
+    """Set torch's generators to this rank's saved states; one this machine lacks is passed over.
+
+    A rank that was not there when they were saved begins from `seed`.
+    """
+    cpu, cuda = (_of_rank(f"generator/{kind}", world.rank) for kind in ("cpu", "cuda"))
+    if cpu not in states:
+        torch.manual_seed(seed)
+        return
+    torch.set_rng_state(states[cpu])
+    if cuda in states and torch.cuda.is_available():
+        torch.cuda.set_rng_state(states[cuda])
+
+
+def _of_rank(name: str, rank: int) -> str:
+    return f"{name}/{rank}" if rank else name

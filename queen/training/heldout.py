@@ -26,6 +26,7 @@ from queen.training.examples import EncodedSet, Example, Tokenizer, encode_examp
 from queen.training.loop import deterministic
 from queen.training.sft import make_batch, target_logits
 from queen.training.states import PositionStates
+from queen.training.world import own_device
 
 
 @dataclass
@@ -126,10 +127,13 @@ def accuracy(
     ]
     encoded = encode_examples(asked, tokenizer, max_length)
     report = HeldOut(left_out=encoded.reject_counts)
+    model.to(own_device())
     with deterministic(threads):
         states = None
         if expert:
-            states = PositionStates(expert, encoded.positions, len(encoded), table_mb)
+            states = PositionStates(
+                expert.on(model.device), encoded.positions, len(encoded), table_mb
+            )
         right = exact_matches(model, encoded, states, batch_size)
     rejected = {item.index for item in encoded.rejected}
     kept = [each for index, each in enumerate(questions) if index not in rejected]

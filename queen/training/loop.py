@@ -2,15 +2,20 @@
 
 A run is a function of (model at the start, task, settings). Killed at any moment it goes on
 from its last checkpoint and ends with the same weights, bit for bit, on the same machine with
-the same number of threads: the batch of a step depends on the step alone, the optimizer's state
-and torch's generator are saved, and torch is held to deterministic algorithms.
+the same number of threads and ranks: the batch of a step depends on the step alone, the
+optimizer's state and torch's generator are saved, and torch is held to deterministic algorithms.
+
+Several ranks (see `world`) each take their part of a step's batch. With another number of them
+a run goes on with the same batches, and its losses differ by rounding alone.
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
+import os
 import time
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,9 +31,18 @@ from torch.utils import deterministic as _torch_memory
 
 from queen.errors import QueenError
 from queen.training import checkpoint as ck
-from queen.training.backend import Backend, Group, open_backend, trained
+from queen.training.backend import (
+    Backend,
+    Group,
+    open_backend,
+    recomputing,
+    saved_buffers,
+    trained,
+)
+from queen.training.figures import Meter
 from queen.training.progress import ShowProgress
-from queen.training.settings import TrainSettings
+from queen.training.settings import SettingsError, TrainSettings
+from queen.training.world import World
 
 __all__ = [
     "Batch",
@@ -66,6 +80,9 @@ class Batch(Protocol):
 
     def split(self, size: int) -> Sequence[Self]:
         """Micro-batches of at most `size` examples."""
+
+    def share(self, rank: int, ranks: int) -> Self:
+        """The part of one of several ranks; all parts together are the batch."""
 
     def tensors(self) -> dict[str, Tensor]:
         """All that is needed to see what the batch held."""
@@ -132,8 +149,12 @@ def train(
 ) -> TrainResult:
     """Train `model` in place, resuming from what `work` holds.
 
+    Where several ranks are joined, each calls this with the same arguments; the first of them
+    writes checkpoints, figures and progress.
+
     Args:
         work: folder of this run's checkpoints; the caller removes it once the result is kept.
+            All ranks must see it.
         sink: given the figures of every `log_every` steps at once.
         progress: told every step.
 
@@ -143,16 +164,19 @@ def train(
             disk is full.
     """
     work.mkdir(parents=True, exist_ok=True)
-    with deterministic(settings.threads), _training(model):
-        torch.manual_seed(settings.seed)
-        run = _Run(model, task, settings, work)
+    world = World.here()
+    with deterministic(settings.threads), _training(model, settings):
+        torch.manual_seed(_seed_of(settings.seed, world.rank))
+        run = _Run(model, task, settings, work, world)
         run.resume()
         while run.step < settings.steps:
             run.advance()
             if run.step % settings.log_every == 0 or run.step == settings.steps:
-                sink(run.step, run.figures())
-            progress(run.step, settings.steps, run.note())
+                run.tell(sink)
+            if world.first:
+                progress(run.step, settings.steps, run.note())
             run.save_if_due()
+        run.backend.finish()
         return run.result()
 
 
@@ -160,48 +184,62 @@ class _Run:
     """A training run between two steps."""
 
     def __init__(
-        self, model: nn.Module, task: Task[Any], settings: TrainSettings, work: Path
+        self,
+        model: nn.Module,
+        task: Task[Any],
+        settings: TrainSettings,
+        work: Path,
+        world: World,
     ) -> None:
-        self.task, self.settings, self.work, self.model = task, settings, work, model
+        self.task, self.settings, self.work, self.world = task, settings, work, world
+        self.given = model
         self.identity = {
             "task": task.fingerprint,
             "settings": settings.fingerprint(),
             "start": _digest(trained(model)),
         }
-        self.backend: Backend = open_backend(model, task.groups(model, settings), settings)
+        self.backend: Backend = open_backend(
+            model, lambda each: task.groups(each, settings), settings, world
+        )
         self.losses = np.zeros(settings.steps)
         self.norms = np.zeros(settings.steps)
         self.step = self.tokens = self.resumed_from = self.saved_at = 0
         self.seconds = 0.0
         self.started = self.saved_time = time.monotonic()
-        self.window = (0, self.started)
+        self.meter = Meter(settings, world)
 
     def resume(self) -> None:
         """Go on from the newest checkpoint, if there is one."""
-        found = ck.latest(self.work)
+        found = self._latest()
         if found is None:
             return
         files = (ck.model_file(found.folder), ck.optimizer_file(found.folder))
-        ck.matching(found.model, self.backend.model_tensors(), files[0])
+        wanted = {**trained(self.given), **dict(saved_buffers(self.given))}
+        ck.matching(found.model, wanted, files[0])
         _same_run(found, self.identity)
         self.backend.restore(found.model, found.optimizer, files)
-        ck.restore_generators(found.optimizer)
+        seed = _seed_of(self.settings.seed, self.world.rank, found.step)
+        ck.restore_generators(found.optimizer, self.world, seed)
         self.step = self.resumed_from = self.saved_at = found.step
         self.losses[: found.step] = found.optimizer["history/losses"].numpy()
         self.norms[: found.step] = found.optimizer["history/norms"].numpy()
         self.tokens, self.seconds = found.state["tokens"], found.state["seconds"]
-        self.window = (self.tokens, time.monotonic())
 
     def advance(self) -> None:
         """One optimizer step."""
-        batch = self.task.batch(self.step)
+        batch, world = self.task.batch(self.step), self.world
+        own = batch.share(world.rank, world.size) if world.size > 1 else batch
         size = self.settings.micro_batch
-        parts = batch.split(size) if size else [batch]
+        parts = own.split(size) if size else [own]
+        model = self.backend.model
         losses = [
-            self.backend.backward(partial(self.task.loss, self.model, part), batch.weight)
-            for part in parts
+            self.backend.backward(
+                partial(self.task.loss, model, part), batch.weight, number == len(parts)
+            )
+            for number, part in enumerate(parts, 1)
         ]
-        loss = float(sum(losses)) / batch.weight
+        every = world.gather([float(sum(losses))])
+        loss = sum(own_loss for (own_loss,) in every) / batch.weight
         if not math.isfinite(loss):
             raise self._not_finite("loss", loss, batch)
         norm = float(self.backend.step(self.settings.lr_share(self.step)))
@@ -209,61 +247,107 @@ class _Run:
             raise self._not_finite("gradient norm", norm, batch)
         self.losses[self.step], self.norms[self.step] = loss, norm
         self.tokens += batch.tokens
+        self.meter.count(self.task, self.given, batch)
         self.step += 1
 
-    def figures(self) -> dict[str, float]:
-        """Means since the last figures, and where the rate and the model stand."""
+    def tell(self, sink: Sink) -> None:
+        """Give the sink the means since the last figures, and where rate and model stand."""
         steps = (self.step - 1) % self.settings.log_every + 1
         span = slice(self.step - steps, self.step)
-        tokens, since = self.window
-        self.window = (self.tokens, time.monotonic())
-        return {
+        figures = {
             "loss": float(self.losses[span].mean()),
             "grad_norm": float(self.norms[span].mean()),
             "lr": self.settings.lr * self.settings.lr_share(self.step - 1),
-            "tokens_per_s": (self.tokens - tokens) / max(1e-9, self.window[1] - since),
-            **self.task.figures(self.model),
+            **self.meter.read(),
+            **self.task.figures(self.backend.model),
         }
+        if self.world.first:
+            sink(self.step, figures)
 
     def note(self) -> str:
         """The latest figures for a progress line."""
         seconds = max(1e-9, self.seconds + time.monotonic() - self.started)
-        recent = self.losses[max(0, self.step - self.settings.log_every) : self.step]
-        return f"loss {recent.mean():.3f}, {self.tokens / seconds:,.0f} tokens/s"
+        span = slice(max(0, self.step - self.settings.log_every), self.step)
+        rate = self.settings.lr * self.settings.lr_share(self.step - 1)
+        figures = (
+            f"loss {self.losses[span].mean():.3f}, norm {self.norms[span].mean():.2g}, "
+            f"lr {rate:.1e}, {self.tokens / seconds:,.0f} tokens/s"
+        )
+        return figures + self.meter.note()
 
     def save_if_due(self) -> None:
         """Write a checkpoint if its time or step has come, and always at the end."""
         every, every_s = self.settings.checkpoint_every, self.settings.checkpoint_every_s
         due = self.step == self.settings.steps or (every > 0 and self.step % every == 0)
-        due |= every_s > 0 and time.monotonic() - self.saved_time >= every_s
+        if every_s > 0 and not due:
+            due = bool(self.world.agree(time.monotonic() - self.saved_time >= every_s))
         if due and self.step > self.saved_at:
             self._save()
 
     def result(self) -> TrainResult:
         return TrainResult(self.step, self.tokens, self.losses, self._spent(), self.resumed_from)
 
+    def _latest(self) -> ck.Checkpoint | None:
+        """The newest checkpoint; the first rank looks first, for it clears what is unfinished."""
+        found = ck.latest(self.work) if self.world.first else None
+        self.world.wait()
+        found = found if self.world.first else ck.latest(self.work)
+        step = found.step if found else 0
+        if self.world.agree(step) != step:
+            raise ck.CheckpointError(
+                f"rank {self.world.rank} sees another checkpoint than the first rank",
+                where=str(self.work),
+                remedy="put the working folder where every rank reaches it",
+            )
+        return found
+
     def _save(self) -> None:
+        """Every rank gives what it holds, the first one writes."""
+        model, optimizer = self.backend.model_tensors(), self.backend.optimizer_tensors()
+        generators = ck.generator_state(self.world)
+        self.saved_at, self.saved_time = self.step, time.monotonic()
+        if not self.world.first:
+            return
         own = {
             "history/losses": torch.from_numpy(self.losses[: self.step]),
             "history/norms": torch.from_numpy(self.norms[: self.step]),
-            **ck.generator_state(),
+            **generators,
         }
         state = {**self.identity, "tokens": self.tokens, "seconds": self._spent()}
-        optimizer = {**self.backend.optimizer_tensors(), **own}
-        ck.save(self.work, ck.Checkpoint(self.step, self.backend.model_tensors(), optimizer, state))
-        self.saved_at, self.saved_time = self.step, time.monotonic()
+        frozen, config = _hugging_face(self.given)
+        optimizer = {**optimizer, **own}
+        whole = ck.Checkpoint(self.step, model, optimizer, state, frozen=frozen, config=config)
+        ck.save(self.work, whole)
+        self.saved_time = time.monotonic()
 
     def _spent(self) -> float:
         return self.seconds + time.monotonic() - self.started
 
     def _not_finite(self, what: str, value: float, batch: Batch) -> NotFiniteError:
         path = self.work / f"not-finite-{self.step:09d}.safetensors"
-        ck.save_tensors(path, batch.tensors())
+        if self.world.first:
+            ck.save_tensors(path, batch.tensors())
         return NotFiniteError(
             f"{what} is {value} at step {self.step}; the batch is saved there",
             where=str(path),
             remedy="lower training.lr or training.clip, or try training.precision=fp32",
         )
+
+
+def _hugging_face(model: nn.Module) -> tuple[dict[str, Tensor], str]:
+    """What a checkpoint needs to be a folder of Hugging Face's: frozen weights and config."""
+    config: Any = getattr(model, "config", None)
+    if not hasattr(config, "to_json_string"):
+        return {}, ""
+    frozen = {
+        name: each.detach() for name, each in model.named_parameters() if not each.requires_grad
+    }
+    return frozen, str(config.to_json_string())
+
+
+def _seed_of(seed: int, rank: int, step: int = 0) -> int:
+    """A rank's seed; the first rank's is the run's own."""
+    return seed if not rank and not step else zlib.crc32(f"{seed} {rank} {step}".encode())
 
 
 def _same_run(found: ck.Checkpoint, identity: Mapping[str, Any]) -> None:
@@ -295,14 +379,35 @@ def _digest(tensors: Mapping[str, Tensor]) -> str:
 
 
 @contextmanager
-def _training(model: nn.Module) -> Iterator[None]:
-    """Training mode, and back to what it was."""
+def _training(model: nn.Module, settings: TrainSettings) -> Iterator[None]:
+    """Training mode, with layers computed anew where asked, and back to what it was."""
     before = model.training
     model.train()
+    recompute = settings.gradient_checkpointing
+    if recompute:
+        _recompute(model, recomputing(settings))
     try:
         yield
     finally:
         model.train(before)
+        if recompute:
+            _recompute(model, None)
+
+
+def _recompute(model: Any, wanted: dict[str, Any] | None) -> None:
+    """Hugging Face's activation checkpointing, under the name this version has for it."""
+    names = ("activation_checkpointing", "gradient_checkpointing")
+    kind = next((name for name in names if hasattr(model, f"{name}_enable")), None)
+    if kind is None:
+        raise SettingsError(
+            "this network cannot compute its layers anew",
+            where="training.gradient_checkpointing",
+            remedy="set it to false",
+        )
+    if wanted is None:
+        getattr(model, f"{kind}_disable")()
+    else:
+        getattr(model, f"{kind}_enable")(wanted)
 
 
 @contextmanager
@@ -314,6 +419,7 @@ def deterministic(threads: int) -> Iterator[None]:
         _memory.fill_uninitialized_memory,
     )
     torch.set_num_threads(threads)
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what torch asks of cuBLAS for it
     torch.use_deterministic_algorithms(True)
     _memory.fill_uninitialized_memory = False
     try:

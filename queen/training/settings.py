@@ -10,12 +10,16 @@ from typing import Any
 from queen.errors import QueenError
 
 SCHEDULES = ("cosine", "linear", "constant")
-PRECISIONS = ("bf16", "fp32")
+PRECISIONS = ("bf16", "fp32", "bf16_weights")
 BACKENDS = ("torch", "deepspeed")
 
 _NO_EFFECT_ON_WEIGHTS = (
     "threads",
     "backend",
+    "zero",
+    "packing",
+    "gradient_checkpointing",
+    "peak_tflops",
     "checkpoint_every_s",
     "checkpoint_every",
     "log_every",
@@ -44,14 +48,22 @@ class TrainSettings:
         clip: largest gradient norm; 0 for none.
         schedule: what follows the warm-up: cosine, linear (both down to `min_lr_share` of
             the peak) or constant.
-        precision: bf16 (autocast, weights and optimizer in float32) or fp32.
+        precision: bf16 (autocast, weights and optimizer in float32), fp32, or bf16_weights
+            (DeepSpeed's: weights in bf16, the optimizer's own in float32; half the memory).
         megabatch: steps whose examples are sorted by length together (see `sampling`).
         checkpoint_every_s: seconds between checkpoints; 0 for none by time.
         checkpoint_every: steps between checkpoints; 0 for none by steps.
         log_every: steps between figures.
         seed: of the data order and of torch's generator.
         threads: torch's threads; the last bit of a result can depend on it.
-        backend: torch (one process), or deepspeed (not built yet).
+        backend: torch, or deepspeed.
+        zero: ZeRO stage of DeepSpeed: 0 divides nothing among the ranks, 1 the optimizer's
+            state, 2 gradients too, 3 weights too.
+        packing: sequences end to end in place of padded ones; the same loss up to rounding.
+        gradient_checkpointing: compute layers anew in the backward pass: less memory, a third
+            more work.
+        peak_tflops: what a rank's device can do at most, in TFLOP/s, for the share of it that
+            is used (MFU); 0 takes a known GPU's own and says nothing of others.
     """
 
     steps: int
@@ -73,6 +85,10 @@ class TrainSettings:
     seed: int = 0
     threads: int = 2
     backend: str = "torch"
+    zero: int = 0
+    packing: bool = False
+    gradient_checkpointing: bool = False
+    peak_tflops: float = 0.0
 
     def __post_init__(self) -> None:
         for name, kinds in (
@@ -87,6 +103,8 @@ class TrainSettings:
             value = getattr(self, field.name)
             if isinstance(value, int | float) and not (value >= 0 and math.isfinite(value)):
                 raise _out_of_range(field.name, value, "finite and not negative")
+        if self.zero > 3:
+            raise _out_of_range("zero", self.zero, "0, 1, 2 or 3")
         if not (len(self.betas) == 2 and all(0 <= beta < 1 for beta in self.betas)):
             raise _out_of_range("betas", self.betas, "two numbers in [0, 1)")
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,20 +12,25 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from queen.errors import QueenError
 from queen.networks.expert import Expert
 from queen.networks.lc0.load import weights_digest
+from queen.networks.packed import packed_attention
 from queen.networks.queen import QueenModel, parameter_groups
 from queen.training.backend import Group
 from queen.training.examples import EncodedSet, concatenate
+from queen.training.flops import queen_flops
+from queen.training.head import head_at
 from queen.training.loop import Sink, TrainResult, deterministic, train
+from queen.training.packing import PackedBatch, pack_batch, packed_logits
 from queen.training.progress import ShowProgress
 from queen.training.sampling import BatchPlan, Share
 from queen.training.settings import TrainSettings
 from queen.training.states import PositionStates
+from queen.training.world import World
 
 
 class ExpertMismatchError(QueenError):
@@ -74,8 +79,16 @@ class QueenBatch:
             self._rows(slice(start, start + size)) for start in range(0, len(self.lengths), size)
         ]
 
+    def share(self, rank: int, ranks: int) -> QueenBatch:
+        """What one of `ranks` processes takes: every ranks-th sequence, so that all take alike."""
+        return self._rows(slice(rank, None, ranks))
+
     def tensors(self) -> dict[str, Tensor]:
         return dict(vars(self))
+
+    def target_rows(self) -> Tensor:
+        """[K] the sequence of each target token."""
+        return self.targets.nonzero()[:, 0]
 
     def _rows(self, rows: slice) -> QueenBatch:
         width = int(self.lengths[rows].max())
@@ -113,12 +126,19 @@ class QueenTask:
         plan: which of them form a step's batch.
         states: what the expert says of the examples' positions; None trains without an encoder.
         pad: token id that fills a batch.
+        packing: sequences end to end in place of padded ones; the same loss.
     """
 
     def __init__(
-        self, examples: EncodedSet, plan: BatchPlan, states: PositionStates | None, pad: int
+        self,
+        examples: EncodedSet,
+        plan: BatchPlan,
+        states: PositionStates | None,
+        pad: int,
+        packing: bool = False,
     ) -> None:
         self.examples, self.plan, self.states, self.pad = examples, plan, states, pad
+        self.packing = packing
         shares = [(part.name, len(part.lengths), part.share) for part in plan.parts]
         read = states.fingerprint if states else "no encoder"
         self.fingerprint = hashlib.sha256(
@@ -128,49 +148,40 @@ class QueenTask:
     def groups(self, model: QueenModel, settings: TrainSettings) -> list[Group]:
         return parameter_groups(model, settings.lr, settings.gate_lr_factor, settings.weight_decay)
 
-    def batch(self, step: int) -> QueenBatch:
-        return make_batch(self.examples, self.plan.batch_indices(step), self.pad)
+    def batch(self, step: int) -> QueenBatch | PackedBatch:
+        indices = self.plan.batch_indices(step)
+        if self.packing:
+            return pack_batch(self.examples, indices)
+        return make_batch(self.examples, indices, self.pad)
 
-    def loss(self, model: QueenModel, batch: QueenBatch) -> Tensor:
+    def loss(self, model: QueenModel, batch: QueenBatch | PackedBatch) -> Tensor:
         """Cross-entropy in float32, summed over the answers' tokens."""
-        states = self.states.of(batch.positions.numpy(), model.device) if self.states else None
-        logits, wanted = target_logits(model, batch, states)
+        if isinstance(batch, PackedBatch):
+            logits, wanted = packed_logits(model, batch, self.states)
+        else:
+            read = self.states.of(batch.positions.numpy(), model.device) if self.states else None
+            logits, wanted = target_logits(model, batch, read)
         losses = F.cross_entropy(logits.float(), wanted, reduction="none")
-        rows = batch.targets.nonzero()[:, 0]
-        return (losses * batch.weights[rows].to(losses.device)).sum()
+        return (losses * batch.weights[batch.target_rows()].to(losses.device)).sum()
 
     def figures(self, model: QueenModel) -> dict[str, float]:
         return {f"gate/{name}": value for name, value in model.gate_values().items()}
+
+    def flops(self, model: QueenModel, batch: QueenBatch | PackedBatch) -> float:
+        """Operations that a step on this batch takes, padding not counted."""
+        return queen_flops(model, batch.lengths, batch.positions, int(batch.targets.sum()))
 
 
 def target_logits(
     model: QueenModel, batch: QueenBatch, states: Sequence[Tensor] | None
 ) -> tuple[Tensor, Tensor]:
-    """Logits [K, vocabulary] and ids [K] of the K target tokens, row by row.
-
-    The output head is applied at those places alone: most tokens are prompt or padding, and a
-    large vocabulary makes the head the dearest layer.
-    """
+    """Logits [K, vocabulary] and ids [K] of the K target tokens, row by row."""
     ids, targets = batch.ids.to(model.device), batch.targets.to(model.device)
     before = targets[:, 1:].flatten().nonzero().squeeze(1)
     rows, columns = before // (ids.shape[1] - 1), before % (ids.shape[1] - 1)
-    with _head_at(model, rows * ids.shape[1] + columns):
+    with head_at(model, rows * ids.shape[1] + columns):
         logits = model(ids, states=states)
     return logits, ids[rows, columns + 1]
-
-
-@contextmanager
-def _head_at(model: QueenModel, places: Tensor) -> Iterator[None]:
-    """Inside it, the output head sees only these of the B * T hidden states."""
-
-    def select(module: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        return (args[0].flatten(0, 1).index_select(0, places),)
-
-    handle = model.get_output_embeddings().register_forward_pre_hook(select)
-    try:
-        yield
-    finally:
-        handle.remove()
 
 
 def fine_tune(
@@ -185,6 +196,8 @@ def fine_tune(
     progress: ShowProgress = lambda done, total, note="": None,
 ) -> TrainResult:
     """Train a QUEEN in place on a mixture of examples.
+
+    Model and encoder are moved to this process's device (`world.own_device`) and stay there.
 
     Args:
         expert: the frozen encoder that the model reads; None trains without (ablation).
@@ -201,12 +214,18 @@ def fine_tune(
     shares = [Share(part.name, part.examples.lengths, part.share) for part in mixture]
     plan = BatchPlan(shares, settings.batch_size, settings.steps, settings.seed, settings.megabatch)
     examples = concatenate([part.examples for part in mixture])
-    with deterministic(settings.threads):
+    world = World.here()
+    model.to(world.device)
+    with ExitStack() as stack:
+        stack.enter_context(deterministic(settings.threads))
+        if settings.packing:
+            stack.enter_context(packed_attention(model.decoder))
         states = None
         if expert:
             visits = settings.steps * settings.batch_size
-            states = PositionStates(expert, examples.positions, visits, table_mb)
-        task = QueenTask(examples, plan, states, model.config.pad_id)
+            here = expert.on(world.device)
+            states = PositionStates(here, examples.positions, visits // world.size, table_mb)
+        task = QueenTask(examples, plan, states, model.config.pad_id, settings.packing)
         result = train(model, task, settings, work=work, sink=sink, progress=progress)
     if expert and weights_digest(expert.encoder) != expert.digest:
         raise ExpertMismatchError(

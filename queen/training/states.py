@@ -69,7 +69,7 @@ class PositionStates:
         """[B, 64, C + 1] float32 for each state the expert gives of the positions at indices."""
         if self.tabled:
             rows = torch.from_numpy(indices)
-            return [table.index_select(0, rows).float().to(device) for table in self.table]
+            return [table.index_select(0, rows).to(device).float() for table in self.table]
         distinct, back = np.unique(indices, return_inverse=True)
         states = self.expert.states([self.positions[index] for index in distinct])
         order = torch.from_numpy(back).to(device)

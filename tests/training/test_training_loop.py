@@ -43,7 +43,8 @@ def test_it_learns_the_chain(uninterrupted):
     assert entropy - 0.1 < result.final_loss < entropy + 0.3
     assert result.tokens == STEPS * 32
     assert sorted(figures) == list(range(10, STEPS + 1, 10))
-    assert set(figures[10]) == {"loss", "grad_norm", "lr", "tokens_per_s", "table_norm"}
+    told = {"loss", "grad_norm", "lr", "tokens_per_s", "memory_mb", "table_norm"}
+    assert set(figures[10]) == told
     assert figures[20]["loss"] == pytest.approx(result.losses[10:20].mean())
 
 
@@ -244,15 +245,35 @@ def test_threads_and_determinism_are_given_back(tmp_path):
     assert not torch.are_deterministic_algorithms_enabled()
 
 
-def test_deepspeed_says_that_it_is_not_built(tmp_path):
-    with pytest.raises(SettingsError, match="not built yet"):
-        train(TinyNet(), Chain(), tiny_settings(2, backend="deepspeed"), work=tmp_path)
+def test_weights_in_bf16_need_deepspeed(tmp_path):
+    with pytest.raises(SettingsError, match="float32"):
+        train(TinyNet(), Chain(), tiny_settings(2, precision="bf16_weights"), work=tmp_path)
+
+
+def test_a_network_that_cannot_recompute_its_layers_says_so(tmp_path):
+    with pytest.raises(SettingsError, match="gradient_checkpointing"):
+        train(TinyNet(), Chain(), tiny_settings(2, gradient_checkpointing=True), work=tmp_path)
+
+
+def test_the_share_of_the_peak_is_told_where_the_peak_is_known(tmp_path):
+    class Costly(Chain):
+        def flops(self, model, batch):
+            return 1e6 * batch.tokens
+
+    figures, notes = {}, []
+    train(
+        TinyNet(), Costly(), tiny_settings(20, peak_tflops=0.5), work=tmp_path,
+        sink=figures.__setitem__, progress=lambda done, total, note="": notes.append(note),
+    )  # fmt: skip
+    for values in figures.values():
+        assert values["mfu"] == pytest.approx(values["tokens_per_s"] * 1e6 / 0.5e12)
+    assert "MFU" in notes[-1]
 
 
 @pytest.mark.parametrize(
     "wrong",
     [{"steps": 0}, {"schedule": "step"}, {"precision": "fp8"}, {"lr": -1.0}, {"threads": 0},
-     {"lr": float("nan")}, {"betas": (0.9, 1.0)}, {"backend": "jax"}],
+     {"lr": float("nan")}, {"betas": (0.9, 1.0)}, {"backend": "jax"}, {"zero": 4}],
 )  # fmt: skip
 def test_settings_out_of_range_are_named(wrong):
     with pytest.raises(SettingsError, match=next(iter(wrong))):

@@ -60,6 +60,9 @@ class Pairs:
     def split(self, size: int) -> list[Pairs]:
         return [Pairs(*p) for p in zip(self.now.split(size), self.after.split(size), strict=True)]
 
+    def share(self, rank: int, ranks: int) -> Pairs:
+        return Pairs(self.now[rank::ranks], self.after[rank::ranks])
+
     def tensors(self) -> dict[str, Tensor]:
         return {"now": self.now, "after": self.after}
 

@@ -1,0 +1,107 @@
+"""Batches without padding: a micro-batch's sequences end to end, each seeing itself alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from queen.networks.packed import Packed
+from queen.networks.queen import QueenModel
+from queen.training.examples import EncodedSet
+from queen.training.head import head_at
+from queen.training.states import PositionStates
+
+
+@dataclass(frozen=True)
+class PackedBatch:
+    """Sequences end to end and where their answers stand.
+
+    Attributes:
+        ids: [T] token ids.
+        lengths: [B] tokens of each sequence; their sum is T.
+        targets: [T] True where the token is to be predicted from those before it.
+        weights: [B] factors on the loss.
+        positions: [B] index of each sequence's position.
+    """
+
+    ids: Tensor
+    lengths: Tensor
+    targets: Tensor
+    weights: Tensor
+    positions: Tensor
+
+    @property
+    def weight(self) -> float:
+        """Sum of the weights of all targets."""
+        return float(self.weights.double()[self.target_rows()].sum())
+
+    @property
+    def tokens(self) -> int:
+        return len(self.ids)
+
+    def split(self, size: int) -> list[PackedBatch]:
+        """Micro-batches of at most `size` sequences."""
+        return [
+            self._take(torch.arange(len(self.lengths))[start : start + size])
+            for start in range(0, len(self.lengths), size)
+        ]
+
+    def share(self, rank: int, ranks: int) -> PackedBatch:
+        """What one of `ranks` processes takes: every ranks-th sequence."""
+        return self._take(torch.arange(len(self.lengths))[rank::ranks])
+
+    def tensors(self) -> dict[str, Tensor]:
+        return dict(vars(self))
+
+    def target_rows(self) -> Tensor:
+        """[K] the sequence of each target token."""
+        return self._owners()[self.targets]
+
+    def _owners(self) -> Tensor:
+        """[T] the sequence of each token."""
+        return torch.arange(len(self.lengths)).repeat_interleave(self.lengths)
+
+    def _take(self, rows: Tensor) -> PackedBatch:
+        kept = torch.isin(self._owners(), rows)
+        return PackedBatch(
+            self.ids[kept], self.lengths[rows], self.targets[kept],
+            self.weights[rows], self.positions[rows],
+        )  # fmt: skip
+
+
+def pack_batch(examples: EncodedSet, indices: NDArray[Any]) -> PackedBatch:
+    """The batch of these examples, end to end in this order."""
+    spans = np.concatenate(
+        [np.arange(examples.offsets[i], examples.offsets[i + 1]) for i in indices]
+    )
+    lengths = examples.lengths[indices]
+    targets = examples.answers[spans]
+    targets[np.cumsum(lengths) - lengths] = False  # nothing comes before it that could predict it
+    return PackedBatch(
+        torch.from_numpy(examples.tokens[spans].astype(np.int64)),
+        torch.from_numpy(lengths),
+        torch.from_numpy(targets),
+        torch.from_numpy(examples.weights[indices]),
+        torch.from_numpy(examples.position_of[indices].astype(np.int64)),
+    )
+
+
+def packed_logits(
+    model: QueenModel, batch: PackedBatch, states: PositionStates | None
+) -> tuple[Tensor, Tensor]:
+    """Logits [K, vocabulary] and ids [K] of the K target tokens, in order.
+
+    Each position's states are asked for once, however many sequences read them.
+    """
+    distinct, owners = np.unique(batch.positions.numpy(), return_inverse=True)
+    packed = Packed(tuple(batch.lengths.tolist()), tuple(owners.tolist()))
+    read = states.of(distinct, model.device) if states else None
+    ids, places = batch.ids.to(model.device), batch.targets.nonzero().squeeze(1).to(model.device)
+    with head_at(model, places - 1):
+        logits = model.packed(ids[None], packed, read)
+    return logits, ids[places]
