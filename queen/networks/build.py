@@ -85,6 +85,9 @@ def build_queen(
     model = _assemble(scratch_config(decoder, vocabulary), bridge, vocabulary, encoder)
     generator = torch.Generator().manual_seed(seed)
     _initialise_decoder(model.decoder, decoder.embedding_std, generator)
+    if decoder.square_geometry:
+        embedding = model.get_input_embeddings().weight
+        _lay_out_squares(embedding, vocabulary.squares, decoder.embedding_std, generator)
     _initialise_bridges(model, generator)
     return model
 
@@ -200,6 +203,16 @@ def _initialise_decoder(
             scale = residual if name.endswith(("o_proj", "down_proj")) else 1.0
             std = scale * module.in_features**-0.5
             nn.init.normal_(module.weight, std=std, generator=generator)
+
+
+@torch.no_grad()
+def _lay_out_squares(
+    embedding: Tensor, squares: Sequence[int], std: float, generator: torch.Generator
+) -> None:
+    """Add its file and its rank to each square's row; the spread stays `std`."""
+    files, ranks = torch.randn(2, 8, embedding.shape[1], generator=generator) * std
+    for square, row in enumerate(squares):
+        embedding[row] = (embedding[row] + files[square % 8] + ranks[square // 8]) / 3**0.5
 
 
 def _initialise_bridges(model: QueenModel, generator: torch.Generator) -> None:

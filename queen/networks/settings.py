@@ -16,6 +16,8 @@ class DecoderSettings:
         max_length: longest sequence in tokens.
         rope_theta: base of the rotary positions.
         embedding_std: spread of the token embeddings at the start.
+        square_geometry: start each square's embedding as the sum of its file's, its rank's and its
+            own, in equal parts, so that squares of a file or a rank are alike.
     """
 
     width: int = 128
@@ -26,6 +28,7 @@ class DecoderSettings:
     max_length: int = 1024
     rope_theta: float = 10_000.0
     embedding_std: float = 0.02
+    square_geometry: bool = False
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from queen.networks.queen import QueenModel, freeze
+from queen.networks.queen import QueenModel, freeze, thaw
 from queen.training import checkpoint as ck
 from queen.training.crew import Crew, CrewSettings, RankError, deepspeed_command
 from queen.training.curriculum import question_examples
@@ -75,6 +75,7 @@ def halt_at(step):
 def loads_as_hugging_face(work, model):
     found = ck.latest(work)
     loaded = QueenModel.from_pretrained(found.folder)
+    thaw(model)
     for name, each in loaded.named_parameters():
         assert torch.equal(each, model.state_dict()[name]), name
 
