@@ -5,6 +5,7 @@ Source: METHOD section 1; sizes of the small model are ours.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 

@@ -10,7 +10,13 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, DynamicCache
 
 from queen.networks.bridge import Bridge, BridgeShape
-from queen.networks.build import BridgeSettings, Vocabulary
+from queen.networks.build import (
+    BridgeSettings,
+    DecoderSettings,
+    EncoderInfo,
+    Vocabulary,
+    build_queen,
+)
 from queen.networks.errors import NetworkError
 from queen.networks.lc0.load import weights_digest
 from queen.networks.queen import QueenModel, decoder_layers, freeze
@@ -176,3 +182,15 @@ def test_a_tokenizer_without_chess_tokens_is_refused(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(Names, "get_vocab", lambda self: short)
     with pytest.raises(NetworkError, match="<e4>"):
         Vocabulary.of(Names())
+
+
+def test_squares_of_a_file_or_rank_begin_alike() -> None:
+    settings = DecoderSettings(embedding_std=0.2, square_geometry=True)
+    model = build_queen(settings, BridgeSettings(), Names(), EncoderInfo("maia", "", 7, 64), 0)
+    squares = model.square_embeddings().detach()
+    assert squares.std().item() == pytest.approx(0.2, rel=0.1)
+    unit = torch.nn.functional.normalize(squares, dim=1)
+    alike, index = unit @ unit.T, torch.arange(64)
+    file, rank = index % 8 == (index % 8)[:, None], index // 8 == (index // 8)[:, None]
+    assert alike[file ^ rank].mean().item() == pytest.approx(1 / 3, abs=0.1)
+    assert alike[~file & ~rank].mean().item() == pytest.approx(0, abs=0.1)
