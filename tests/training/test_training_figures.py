@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from queen.networks.queen import QueenModel, freeze
+from queen.networks.queen import QueenModel, freeze, thaw
 from queen.training import checkpoint as ck
 from queen.training.curriculum import question_examples
 from queen.training.examples import encode_examples
@@ -88,6 +88,7 @@ def test_frozen_weights_are_written_once_and_belong_to_every_checkpoint(
     assert inodes == {(tmp_path / "frozen.safetensors").stat().st_ino}
     folder = ck.latest(tmp_path).folder
     loaded = QueenModel.from_pretrained(folder)
+    thaw(model)
     for name, each in loaded.named_parameters():
         assert torch.equal(each, model.state_dict()[name]), name
     again = new_model()
