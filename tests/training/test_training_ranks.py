@@ -16,6 +16,7 @@ import torch
 
 from queen.networks.queen import QueenModel, freeze, thaw
 from queen.training import checkpoint as ck
+from queen.training import zero
 from queen.training.crew import Crew, CrewSettings, RankError, deepspeed_command
 from queen.training.curriculum import question_examples
 from queen.training.examples import encode_examples
@@ -163,6 +164,31 @@ def test_the_deepspeed_launcher_starts_ranks_by_a_host_file_and_frozen_parts_sta
         folder = ck.latest(work).folder
         assert (folder / "model.safetensors.index.json").is_file()
         loads_as_hugging_face(work, model)
+
+
+@pytest.mark.parametrize("frozen", [[], ["decoder"]])
+def test_in_one_process_with_weights_divided_and_layers_computed_anew(
+    new_model, expert, mixture, tmp_path, monkeypatch, frozen
+):
+    """Only the gates stay whole; rows of chess tokens that train apart are divided too."""
+    plain = zero._config
+
+    def divided(settings, world):
+        config = plain(settings, world)
+        config["zero_optimization"]["stage3_param_persistence_threshold"] = 100
+        return config
+
+    monkeypatch.setattr(zero, "_config", divided)
+    runs = []
+    for backend in ("torch", "deepspeed"):
+        model = new_model()
+        freeze(model, frozen)
+        settings = replace(
+            SHORT, steps=4, backend=backend, zero=3, packing=True, gradient_checkpointing=True
+        )
+        result = fine_tune(model, expert, mixture, settings, work=tmp_path / backend)
+        runs.append((model, result.losses))
+    same_curve(*runs[1], runs[0])
 
 
 def test_what_a_rank_stops_for_is_kept_for_who_waits(new_model, expert, mixture, tmp_path):
