@@ -87,7 +87,7 @@ def build_queen(
     generator = torch.Generator().manual_seed(seed)
     _initialise_decoder(model.decoder, decoder.embedding_std, generator)
     if decoder.square_geometry:
-        embedding = model.get_input_embeddings().weight
+        embedding = model.decoder.get_input_embeddings().weight
         _lay_out_squares(embedding, vocabulary.squares, decoder.embedding_std, generator)
     _initialise_bridges(model, generator)
     return model
