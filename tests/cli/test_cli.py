@@ -32,21 +32,13 @@ def call(*arguments: str, answer: str = "") -> Result:
     return result
 
 
-def test_help_is_quick() -> None:
+def test_help_imports_nothing_heavy() -> None:
     command = [sys.executable, "-X", "importtime", "-m", "queen.cli", "--help"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     imported = {row.rsplit("|", 1)[-1].strip() for row in done.stderr.splitlines()}
     heavy = {"torch", "mlflow", "prefect", "dvc", "transformers", "pandas", "great_expectations"}
     assert not imported & heavy
     assert "configure" in done.stdout
-    times = []
-    for _ in range(3):
-        started = time.process_time_ns(), time.monotonic()
-        subprocess.run(
-            [sys.executable, "-m", "queen.cli", "--help"], capture_output=True, check=True
-        )
-        times.append(time.monotonic() - started[1])
-    assert min(times) < 2.0
 
 
 def test_outside_a_project_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -77,11 +77,9 @@ def test_a_stopped_run_ends_with_the_same_weights(uninterrupted, tmp_path, stop)
 def test_killed_at_random_it_ends_with_the_same_weights(uninterrupted, tmp_path):
     works = [tmp_path / str(number) for number in range(2)]
     command = [sys.executable, str(Path(__file__).with_name("training_tiny.py"))]
-    running = [
-        subprocess.Popen([*command, str(work), str(STEPS)], stdout=subprocess.PIPE, text=True)
-        for work in works
-    ]
-    for process in running:
+    for work in works:
+        arguments = [*command, str(work), str(STEPS)]
+        process = subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True)
         last = random.randrange(15, STEPS - 20)
         for line in process.stdout:
             if int(line) >= last:
