@@ -60,6 +60,16 @@ class Machine:
     hostfile: str = ""
     peak_tflops: float = 0.0
 
+    def __post_init__(self) -> None:
+        least = {"workers": 1, "threads": 1, "cache_mb": 0, "generators": 0, "ranks": 1}
+        for name, bound in least.items():
+            if getattr(self, name) < bound:
+                raise QueenError(
+                    f"{getattr(self, name)} is too few",
+                    where=f"machine.{name}",
+                    remedy=f"`queen configure machine.{name}=N` with at least {bound}",
+                )
+
 
 @dataclass(frozen=True)
 class GenerationParams:

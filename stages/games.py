@@ -101,11 +101,7 @@ def assemble(job: Job[Params], folders: Sequence[Path], out: Path) -> Draft:
     games, rejects = concat_shards(folders), concat_shards(folders, REJECTS)
     kept, drops = _unique(games, job.params)
     if kept.num_rows == 0:
-        raise QueenError(
-            f"no game could be used ({dict(drops)})",
-            where=job.params.source,
-            remedy="give PGN files of standard chess: `queen configure games.source=FILE`",
-        )
+        raise _no_game(job.params.source, drops, rejects.to_pylist())
     gates.check("games", kept)
     write_rows(out / ROWS, kept)
     write_rows(out / REJECTS, rejects)
@@ -113,6 +109,21 @@ def assemble(job: Job[Params], folders: Sequence[Path], out: Path) -> Draft:
     splits = Counter(kept["split"].to_pylist())
     counts = {"read": games.num_rows, "kept": kept.num_rows, **splits}
     return Draft(counts=counts, drops=drops, licences={"games": job.params.licence})
+
+
+def _no_game(source: str, drops: Counter[str], rejects: list[dict[str, Any]]) -> QueenError:
+    """The error where nothing is left: why, how often, and the first fault in full."""
+    reasons = drops + Counter(fault["reason"] for fault in rejects)
+    told = ", ".join(f"{reason} {count}" for reason, count in sorted(reasons.items()))
+    first = rejects[0] if rejects else None
+    detail = (
+        f"; first: {first['source']}, byte {first['offset']}: {first['detail']}" if first else ""
+    )
+    return QueenError(
+        f"no game could be used ({told or 'the files hold none'}){detail}",
+        where=source,
+        remedy="give whole PGN files of standard chess: `queen configure games.source=FILE`",
+    )
 
 
 def _sources(job: Job[Params]) -> list[Path]:

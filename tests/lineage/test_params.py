@@ -78,6 +78,12 @@ def test_values_take_the_type_of_their_default(toy: Path) -> None:
     assert done["engine"] == {"command": "12", "options": {"Skill Level": 3}}
 
 
+@pytest.mark.parametrize("override", ["games=", "games.count=", "games.share=null"])
+def test_nothing_is_no_value_of_what_has_one(toy: Path, override: str) -> None:
+    with pytest.raises(ParamsError, match="found None"):
+        params.configure(toy, [override])
+
+
 def test_a_null_default_takes_a_path_with_an_equals_sign(toy: Path) -> None:
     done = params.configure(toy, ["games.source=/a/b=c.pgn.gz"]).params
     assert done["games"]["source"] == "/a/b=c.pgn.gz"

@@ -7,6 +7,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 import yaml
+import zstandard
 
 from queen.errors import QueenError
 from stages.runner import run_stage
@@ -84,3 +85,26 @@ def test_another_file_at_the_same_path_is_other_work(tmp_path: Path) -> None:
     first = run_stage("games", root)
     source.write_text(GAME.replace("Be7 1-0", "Be7 6. Re1 1-0"))
     assert run_stage("games", root).content != first.content
+
+
+@pytest.mark.parametrize("name", ["cut.pgn.zst", "plain.pgn.zst"])
+def test_an_archive_that_is_none_or_cut_says_so(tmp_path: Path, name: str) -> None:
+    source = tmp_path / name
+    whole = zstandard.ZstdCompressor().compress(GAME.encode())
+    source.write_bytes(whole[:20] if name.startswith("cut") else GAME.encode())
+    with pytest.raises(QueenError) as caught:
+        run_stage("games", project(tmp_path, source=str(source)))
+    reason = "truncated" if name.startswith("cut") else "unreadable"
+    assert f"({reason} 1)" in str(caught.value)
+    assert f"first: {name}, byte" in str(caught.value)
+
+
+def test_too_few_of_the_machine_are_refused_before_anything_runs(tmp_path: Path) -> None:
+    source = tmp_path / "games.pgn"
+    source.write_text(GAME)
+    where = project(tmp_path, source=str(source))
+    params = yaml.safe_load((where / "params.yaml").read_text())
+    params["machine"]["ranks"] = 0
+    (where / "params.yaml").write_text(yaml.safe_dump(params))
+    with pytest.raises(QueenError, match=r"machine\.ranks"):
+        run_stage("games", where)
