@@ -94,7 +94,7 @@ def test_an_archive_that_is_none_or_cut_says_so(tmp_path: Path, name: str) -> No
     source.write_bytes(whole[:20] if name.startswith("cut") else GAME.encode())
     with pytest.raises(QueenError) as caught:
         run_stage("games", project(tmp_path, source=str(source)))
-    reason = "truncated" if name.startswith("cut") else "unreadable"
+    reason = "truncated_archive" if name.startswith("cut") else "unreadable"
     assert f"({reason} 1)" in str(caught.value)
     assert f"first: {name}, byte" in str(caught.value)
 
