@@ -143,6 +143,7 @@ def test_ranks_and_backends_follow_one_curve_and_go_on_from_each_other(
     same_curve(model, result.losses, alone[LONG])
 
 
+@pytest.mark.e2e
 @pytest.mark.timeout(900)
 def test_the_deepspeed_launcher_starts_ranks_by_a_host_file_and_frozen_parts_stay(
     new_model, expert, mixture, tmp_path, monkeypatch
