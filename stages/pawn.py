@@ -124,17 +124,16 @@ def _mixture(job: Job[Params], tokenizer: Any, phase: str) -> list[Part]:
     names = stages()
     file = job.inputs["questions"].file(QUESTIONS_FILE)
     if phase == LEAD:
-        asked = conversations(file, "train", names[:1], job.params.lead)
-        return parts(tokenizer, job.params.max_length, {LEAD: (question_examples(asked), 1.0)})
-    number = names.index(phase)
-    here = question_examples(conversations(file, "train", names[number : number + 1]))
-    before = question_examples(conversations(file, "train", names[:number]))
-    replay = job.params.replay
-    return parts(
-        tokenizer,
-        job.params.max_length,
-        {names[number]: (here, 1.0 - replay), "replay": (before, replay)},
-    )
+        here = conversations(file, "train", names[:1], job.params.lead)
+        named = {LEAD: (question_examples(here), 1.0)}
+    else:
+        replay, before = job.params.replay, names[: names.index(phase)]
+        here = conversations(file, "train", [phase])
+        named = {
+            phase: (question_examples(here), 1.0 - replay),
+            "replay": (question_examples(conversations(file, "train", before)), replay),
+        }
+    return parts(tokenizer, job.params.max_length, named)
 
 
 def _teach(

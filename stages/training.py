@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from queen.language.prompts import answer, explain_prompt, question_answer, question_prompt
+from queen.language.prompts import answer, explain_prompt
 from queen.lineage.artifact import Artifact, Draft, write_json
+from queen.training.curriculum import conversation
 from queen.training.examples import Example, Turn, encode_examples
 from queen.training.settings import TrainSettings
 from stages.base import ROWS, Job, Machine
@@ -95,13 +96,7 @@ def question_examples(conversations: Iterable[Sequence[Mapping[str, Any]]]) -> l
     examples = []
     for rows in conversations:
         position = position_of(rows[0])
-        turns = tuple(
-            Turn(
-                question_prompt(position, row["prompt"], first=not place),
-                question_answer(row["prompt"], row["answer"]),
-            )
-            for place, row in enumerate(rows)
-        )
+        turns = conversation(position, ((row["prompt"], row["answer"]) for row in rows))
         examples.append(Example(position, turns, source=rows[0]["pid"]))
     return examples
 

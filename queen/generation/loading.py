@@ -54,7 +54,8 @@ def load_generator(loading: Loading, number: int = 0) -> Generator:
 
     if loading.threads:
         torch.set_num_threads(loading.threads)
-    device, dtype = _place(number), _number_type(loading.precision, _place(number))
+    device = _place(number)
+    dtype = _number_type(loading.precision, device)
     net = QueenModel.from_pretrained(loading.model).eval()
     digest = weights_digest(net)
     net = net.to(device) if device.type == "cpu" else net.to(device, dtype)

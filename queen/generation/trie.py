@@ -67,11 +67,6 @@ class MoveTrees:
         return root
 
 
-def move_trie(board: chess.Board, vocabulary: Mapping[str, int]) -> Node:
-    """The tree of a position's legal moves; see `MoveTrees`, which remembers them."""
-    return MoveTrees(vocabulary, 1).of(board)
-
-
 def _key(board: chess.Board) -> _Key:
     """Everything that legal moves depend on."""
     return (

@@ -166,9 +166,7 @@ def typed_value(
     found, default = _lookup(defaults, key)
     if not found:
         raise unknown("param", key, [*dotted_keys(defaults), *also], PARAMS_FILE)
-    if default is None or (type(value) is type(default) is str):
-        return value
-    if value is None and isinstance(default, str):
+    if default is None or (isinstance(default, str) and isinstance(value, str | None)):
         return value
     if isinstance(default, str) and not isinstance(value, dict | list):
         return text

@@ -109,9 +109,7 @@ class StateReader(nn.Module):
         learned = shape.tied_keys and not shape.tied_values
         self.square_values = nn.Embedding(SQUARES, shape.width) if learned else None
 
-    def forward(
-        self, states: Tensor, square_keys: Tensor | None, square_values: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
+    def forward(self, states: Tensor) -> tuple[Tensor, Tensor]:
         """Keys and values [N, 64, width] of states [N, 64, C + 1], the side to move last."""
         read = self.norm(states[..., : self.width])
         if self.side is not None:
@@ -119,12 +117,8 @@ class StateReader(nn.Module):
         if self.mlp is not None:
             read = read + self.mlp(read)
         keys, values = self.keys(read), self.values(read)
-        if square_keys is not None:
-            keys = keys + square_keys
         if self.square_values is not None:
-            square_values = self.square_values(torch.arange(SQUARES, device=keys.device))
-        if square_values is not None:
-            values = values + square_values
+            values = values + self.square_values(torch.arange(SQUARES, device=values.device))
         return keys, values
 
     def _side_of(self, states: Tensor) -> Tensor:
@@ -169,9 +163,12 @@ class Bridge(GradientCheckpointingLayer):  # type: ignore[misc]
             states: [N, 64, C + 1] in the order a1..h8, as `Expert.states` gives them.
             squares: [64, hidden] embeddings of the square tokens.
         """
-        normed = self.norm(squares)
-        tied = [None if each is None else each(normed) for each in self._ties()]
-        keys, values = self.reader(states, *tied)
+        keys, values = self.reader(states)
+        said = self.norm(squares)
+        if self.square_query is not None:
+            keys = keys + self.square_query(said)
+        if self.square_value is not None:
+            values = values + self.square_value(said)
         return Context(self._split(keys), self._split(values))
 
     def forward(
@@ -186,9 +183,6 @@ class Bridge(GradientCheckpointingLayer):  # type: ignore[misc]
         change = self.down(F.gelu(self.up(self.ffn_norm(hidden))))
         changed: Tensor = hidden + torch.tanh(self.ffn_gate).to(hidden.dtype) * change
         return changed
-
-    def _ties(self) -> tuple[nn.Module | None, nn.Module | None]:
-        return self.square_query, self.square_value
 
     def _attend(self, query: Tensor, context: Context, routing: Routing | Packed | None) -> Tensor:
         keys, values = (part.to(query.dtype) for part in context)

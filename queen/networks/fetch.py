@@ -220,8 +220,7 @@ def _checked(path: Path, sha256: str, origin: str = "") -> Path:
     """The path, if its content is what it must be."""
     if not sha256:
         return path
-    with path.open("rb") as content:
-        found = hashlib.file_digest(content, "sha256").hexdigest()
+    found = sha256_of(path)
     if found != sha256:
         raise FetchError(
             f"SHA-256 is {found}, not {sha256}",
@@ -229,6 +228,12 @@ def _checked(path: Path, sha256: str, origin: str = "") -> Path:
             remedy="check where it comes from" if origin else f"delete {path} and fetch it again",
         )
     return path
+
+
+def sha256_of(path: Path) -> str:
+    """SHA-256 of a file, as hex."""
+    with path.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
 
 
 def _nearest(name: str) -> str:

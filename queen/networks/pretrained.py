@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from queen.networks.errors import NetworkError
-from queen.networks.fetch import PACKAGES, fetch
+from queen.networks.fetch import PACKAGES, fetch, sha256_of
 
 CONFIG = "config.json"
 _KEPT = ("*.json", "*.safetensors", "*.jinja", "*.txt", "*.model")
@@ -76,9 +76,7 @@ def folder_digest(folder: Path) -> str:
     """SHA-256 over the names and contents of a decoder's files."""
     digest = hashlib.sha256()
     for path in sorted({path for pattern in _KEPT for path in folder.glob(pattern)}):
-        with path.open("rb") as content:
-            found = hashlib.file_digest(content, "sha256").hexdigest()
-        digest.update(f"{path.name} {found}\n".encode())
+        digest.update(f"{path.name} {sha256_of(path)}\n".encode())
     return digest.hexdigest()
 
 
@@ -86,9 +84,7 @@ def _converted(file: Path, downloads: Path) -> Path:
     """The folder a GGUF file was converted to, named by its content."""
     from queen.networks.gguf import convert
 
-    with file.open("rb") as content:
-        digest = hashlib.file_digest(content, "sha256").hexdigest()
-    folder = downloads / f"{file.stem}-{digest[:12]}"
+    folder = downloads / f"{file.stem}-{sha256_of(file)[:12]}"
     if not (folder / CONFIG).is_file():
         convert(file, folder)
     return folder

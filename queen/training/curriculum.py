@@ -7,15 +7,29 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 
+from queen.games.chess.position import Position
 from queen.language.prompts import question_answer, question_prompt
 from queen.language.questions.bank import Question
 from queen.training.examples import Example, Turn
 
 
-def question_turn(question: Question, *, fen_text: bool = False, first: bool = True) -> Turn:
-    """A question as the model is asked it, `first` or later in a conversation, with its answer."""
-    prompt = question_prompt(question.position, question.prompt, fen_text=fen_text, first=first)
-    return Turn(prompt, question_answer(question.prompt, question.answer))
+def question_turn(question: Question, *, fen_text: bool = False) -> Turn:
+    """A question as the model is asked it alone, with its answer."""
+    asked = [(question.prompt, question.answer)]
+    return conversation(question.position, asked, fen_text=fen_text)[0]
+
+
+def conversation(
+    position: Position, asked: Iterable[tuple[str, str]], *, fen_text: bool = False
+) -> tuple[Turn, ...]:
+    """Questions about one position with their answers, as turns one after another."""
+    return tuple(
+        Turn(
+            question_prompt(position, question, fen_text=fen_text, first=not place),
+            question_answer(question, text),
+        )
+        for place, (question, text) in enumerate(asked)
+    )
 
 
 def question_examples(
@@ -33,11 +47,8 @@ def question_examples(
         asked = list(about)
         random.Random(f"{seed} {number}").shuffle(asked)
         for start in range(0, len(asked), turns):
-            spoken = [
-                question_turn(question, fen_text=fen_text, first=not place)
-                for place, question in enumerate(asked[start : start + turns])
-            ]
-            examples.append(Example(position, tuple(spoken)))
+            spoken = [(each.prompt, each.answer) for each in asked[start : start + turns]]
+            examples.append(Example(position, conversation(position, spoken, fen_text=fen_text)))
     return examples
 
 

@@ -111,6 +111,10 @@ class EncodedSet:
         """[n] tokens of each example."""
         return np.diff(self.offsets)
 
+    def spans(self, indices: NDArray[Any]) -> NDArray[np.int64]:
+        """Places in `tokens` of these examples' tokens, one example after another."""
+        return np.concatenate([np.arange(*self.offsets[i : i + 2]) for i in indices])
+
     @property
     def reject_counts(self) -> dict[str, int]:
         """How many examples were left out for each reason."""

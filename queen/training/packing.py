@@ -76,9 +76,7 @@ class PackedBatch:
 
 def pack_batch(examples: EncodedSet, indices: NDArray[Any]) -> PackedBatch:
     """The batch of these examples, end to end in this order."""
-    spans = np.concatenate(
-        [np.arange(examples.offsets[i], examples.offsets[i + 1]) for i in indices]
-    )
+    spans = examples.spans(indices)
     lengths = examples.lengths[indices]
     targets = examples.answers[spans]
     targets[np.cumsum(lengths) - lengths] = False  # nothing comes before it that could predict it

@@ -102,9 +102,7 @@ def make_batch(examples: EncodedSet, indices: NDArray[Any], pad: int) -> QueenBa
     """The batch of these examples, padded to the longest."""
     lengths = examples.lengths[indices]
     real = np.arange(lengths.max()) < lengths[:, None]
-    spans = np.concatenate(
-        [np.arange(examples.offsets[i], examples.offsets[i + 1]) for i in indices]
-    )
+    spans = examples.spans(indices)
     ids = np.full(real.shape, pad, np.int64)
     targets = np.zeros(real.shape, np.bool_)
     ids[real], targets[real] = examples.tokens[spans], examples.answers[spans]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from queen.games.chess.notation import move_text
 from queen.generation.choice import choose, restrict
 from queen.generation.requests import Sampling
-from queen.generation.trie import Node, move_trie
+from queen.generation.trie import MoveTrees, Node
 
 LOGPROBS = torch.tensor([0.4, 0.05, 0.25, 0.15, 0.1, 0.05]).log()
 
@@ -81,9 +81,9 @@ def test_the_trie_holds_the_legal_moves_and_no_other(index: int) -> None:
     special = ["1n2k3/P7/8/8/8/8/7p/4K1N1 w - - 0 1", "r3k2r/8/8/2pP4/8/8/8/R3K2R w KQkq c6 0 1"]
     board = positions(12)[index].board() if index > 1 else chess.Board(special[index])
     expected = {move_text(board, move): move.uci() for move in board.legal_moves}
-    assert leaves(move_trie(board, vocabulary), "", names) == expected
+    assert leaves(MoveTrees(vocabulary).of(board), "", names) == expected
 
 
 def test_the_trie_of_a_finished_game_is_empty() -> None:
     mated = chess.Board("rnb1kbnr/pppp1ppp/8/4p3/6Pq/5P2/PPPPP2P/RNBQKBNR w KQkq - 1 3")
-    assert move_trie(mated, tokenizer().get_vocab()) == Node()
+    assert MoveTrees(tokenizer().get_vocab()).of(mated) == Node()

@@ -25,7 +25,7 @@ from queen.generation.decode import Completion, GenerationError, Generator, Requ
 from queen.generation.fused import FusedStepper, supports
 from queen.generation.generic import GenericStepper
 from queen.generation.slots import Stepper
-from queen.generation.trie import move_trie
+from queen.generation.trie import MoveTrees
 from queen.language.prompts import explain_prompt
 from queen.networks.lc0.load import weights_digest
 from queen.networks.queen import QueenModel
@@ -214,7 +214,7 @@ def test_move_logprobs_are_those_of_each_move_written_out() -> None:
 def test_a_constrained_greedy_move_takes_the_likeliest_legal_token_each_time() -> None:
     asked = requests(8, legal=True)
     for request, done in zip(asked, generator(5).generate(asked, GREEDY), strict=True):
-        node = move_trie(request.position.board(), tokenizer().get_vocab())
+        node = MoveTrees(tokenizer().get_vocab()).of(request.position.board())
         ids = encoded(request)
         while node.children:
             logits = full_logits(request, ids)[-1]

@@ -66,7 +66,7 @@ def _material(board: chess.Board, _: tuple[()]) -> str:
 
 
 def _pawns(board: chess.Board, color: bool) -> str:
-    return squares_text(board.pieces(chess.PAWN, color))
+    return _where(board, chess.Piece(chess.PAWN, color))
 
 
 def _all_pawns(board: chess.Board, color: bool) -> str:
