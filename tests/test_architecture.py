@@ -10,13 +10,23 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 BELOW = {
     "games": set(),
-    "engines": {"games"},
-    "networks": {"games", "engines"},
-    "language": {"games", "engines", "networks"},
-    "search": {"games", "engines", "networks", "language", "generation"},
-    "training": {"games", "engines", "networks", "language"},
-    "generation": {"games", "engines", "networks", "language"},
-    "evaluation": {"games", "engines", "networks", "language", "search", "training", "generation"},
+    "positions": {"games"},
+    "engines": {"games", "positions"},
+    "networks": {"games", "positions", "engines"},
+    "language": {"games", "positions", "engines", "networks"},
+    "search": {"games", "positions", "engines", "networks", "language", "generation"},
+    "training": {"games", "positions", "engines", "networks", "language"},
+    "generation": {"games", "positions", "engines", "networks", "language"},
+    "evaluation": {
+        "games",
+        "positions",
+        "engines",
+        "networks",
+        "language",
+        "search",
+        "training",
+        "generation",
+    },
     "lineage": set(),
 }
 FREE = {"errors"}

@@ -19,6 +19,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -88,7 +89,8 @@ class StageRun:
     def __init__(
         self, root: Path, state: Path, values: Mapping[str, Any], *, send: bool = True
     ) -> None:
-        self.id = time.strftime("%Y%m%dT%H%M%S", time.gmtime()) + "-" + secrets.token_hex(3)
+        # Microseconds, so that the names of two runs within a second are in order of time.
+        self.id = f"{datetime.now(UTC):%Y%m%dT%H%M%S%f}-{secrets.token_hex(3)}"
         self.name = run_name(values["stage"], values["key"])
         self.folder = state / "runs" / self.name / self.id
         self.folder.mkdir(parents=True)

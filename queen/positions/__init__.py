@@ -1,0 +1,1 @@
+"""The bulk data set: every position of large game archives, packed, deduplicated and labelled."""
