@@ -36,8 +36,8 @@ def pack(board: chess.Board) -> bytes:
     rights = board.clean_castling_rights()
     out[SIDE] = not board.turn
     out[WHITE_ROOKS], out[BLACK_ROOKS] = rights & 0xFF, rights >> 56
-    square = board.ep_square if board.has_legal_en_passant() else None
-    out[EN_PASSANT] = NO_SQUARE if square is None else square
+    behind = board.ep_square if board.has_legal_en_passant() else None
+    out[EN_PASSANT] = NO_SQUARE if behind is None else behind
     return out.tobytes()
 
 
