@@ -22,9 +22,10 @@ from queen.evaluation.elo import Rating
 from queen.evaluation.intervals import cluster_bootstrap
 from queen.evaluation.substantiation import Answer, LineScore, measure
 from queen.evaluation.verdict import VerdictRules, verdict
-from queen.generation.requests import Sampling
+from queen.games.chess.position import Position
+from queen.generation.requests import Completion, Sampling
 from queen.generation.speaker import Asked, Speaker
-from queen.language.explanation import Explanation
+from queen.language.form import NO_MOVE, line_of
 from queen.lineage.artifact import Artifact, Draft, Record, read_json, write_json
 from queen.lineage.verdicts import Judgement
 from queen.search.tree import read
@@ -38,7 +39,7 @@ POSITIONS_PER_SHARD = 800  # four runs of the decoder, for its processes to shar
 GAMES, PGN, SUMMARY, VERDICT = "games.jsonl", "games.pgn", "summary.json", "verdict.json"
 PLIES = (1, 3, 5)
 OUTCOMES = {"free": "first_ok", "guided": "guided_ok"}
-Read = tuple[Explanation | None, str]
+Held = tuple[Completion, str]
 ANSWERS = pa.schema(
     [
         ("pid", pa.string()),
@@ -51,6 +52,8 @@ ANSWERS = pa.schema(
         ("reason", pa.string()),
         ("best", pa.string()),
         ("line", pa.string()),
+        ("whole", pa.bool_()),
+        ("parseable", pa.bool_()),
         ("legal", pa.bool_()),
         ("judged", pa.bool_()),
         ("first_ok", pa.bool_()),
@@ -201,10 +204,10 @@ def _answers(
     said = speaker.explain(asked, Sampling(temperature=0.0, max_new_tokens=job.params.max_tokens))
     policies = speaker.policies(positions)
     found = [read(one, position) for one, position in zip(said, positions, strict=True)]
-    free = [Answer(e.best, e.line) if e else Answer(None, (), False) for e, _ in found]
+    free = [_answer(one, position) for one, position in zip(said, positions, strict=True)]
     forced = [Answer(max(sorted(p), key=p.__getitem__), ()) for p in policies]
     guided = _guided(job, speaker, asked)
-    held = [Answer(e.best, e.line) if e else Answer(None, (), False) for e, _ in guided]
+    held = [_answer(one, position) for (one, _), position in zip(guided, positions, strict=False)]
     with job.searches() as cache, job.analyser(cache) as analyser:
         judge = job.params.judge.build(analyser).judge
         mistake = job.params.judge.mistake
@@ -217,6 +220,7 @@ def _answers(
             **{n: row[n] for n in ("pid", "kind", "split", "game_id", "start", "moves")},
             "text": said[i].text,
             "reason": found[i][1],
+            "whole": not found[i][1],
             **_scored(free[i], scores[i]),
             "constrained": forced[i].first,
             "constrained_ok": scores[half + i].first == "sound",
@@ -225,30 +229,44 @@ def _answers(
         }
 
 
-def _guided(job: Job[Params], speaker: Speaker, asked: Sequence[Asked]) -> list[Read]:
+def _answer(said: Completion, position: Position) -> Answer:
+    """What a text answers. Its form must be right; an illegal move fails where it stands."""
+    if said.error is not None:
+        return Answer(None, (), False)
+    line = line_of(said.text, position, finished=said.finished)
+    return Answer(line[0], line) if line else Answer(None, (), False)
+
+
+def _guided(job: Job[Params], speaker: Speaker, asked: Sequence[Asked]) -> list[Held]:
     """The explanations once more with their moves held to legal ones, if the verdict asks."""
     if job.params.verdict_by == "free":
         return []
     sampling = Sampling(temperature=0.0, max_new_tokens=job.params.max_tokens)
     said = speaker.explain(asked, sampling, "moves")
-    return [read(one, about.position) for one, about in zip(said, asked, strict=True)]
+    return [(one, read(one, about.position)[1]) for one, about in zip(said, asked, strict=True)]
 
 
 def _held(reason: str, answer: Answer, score: LineScore) -> dict[str, Any]:
     """The columns of the guided answer; no outcome where the engine failed."""
     sound = score.first_sound if score.judged else None
-    return {"guided_reason": reason, "guided_best": answer.first or "", "guided_ok": sound}
+    return {"guided_reason": reason, "guided_best": _uci(answer.first), "guided_ok": sound}
 
 
 def _scored(answer: Answer, score: LineScore) -> dict[str, Any]:
     return {
-        "best": answer.first or "",
+        "best": _uci(answer.first),
         "line": " ".join(answer.line),
+        "parseable": score.parseable,
         "legal": score.parseable and score.legal,
         "judged": score.judged,
         "first_ok": score.first_sound,
         **{f"line_ok_{n}": score.sound_to(n) for n in PLIES},
     }
+
+
+def _uci(move: str | None) -> str:
+    """A move for a column; empty for one that is none."""
+    return "" if move in (None, NO_MOVE) else str(move)
 
 
 def _play(job: Job[Params], speaker: Speaker, opponents: Sequence[str], out: Path) -> None:
@@ -277,6 +295,8 @@ def _part(job: Job[Params], rows: Sequence[Mapping[str, Any]]) -> dict[str, floa
     columns = {
         "fnmr": "first_ok",
         "fnmr_constrained": "constrained_ok",
+        "parseable": "parseable",
+        "whole": "whole",
         "legal": "legal",
         "independence": "encoder_agrees",
         **{f"nmr{n}": f"line_ok_{n}" for n in PLIES},
@@ -290,7 +310,6 @@ def _part(job: Job[Params], rows: Sequence[Mapping[str, Any]]) -> dict[str, floa
         parsed = sum(row["guided_reason"] == "" for row in rows)
         shares["parseable_guided"] = parsed / len(rows)
     shares["independence"] = 1.0 - shares["independence"]
-    shares["parseable"] = sum(not row["reason"] for row in rows) / len(rows)
     for name in ("fnmr", "fnmr_constrained"):
         values = [float(row[columns[name]]) for row in rows]
         bound = cluster_bootstrap(

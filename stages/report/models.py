@@ -20,7 +20,12 @@ SHARES = {
     "NMR@3": "nmr3",
     "NMR@5": "nmr5",
 }
-FORM = {"legal": "legal", "readable": "parseable", "independent": "independence"}
+FORM = {
+    "legal": "legal",
+    "of the right form": "parseable",
+    "sound throughout": "whole",
+    "independent": "independence",
+}
 
 
 @dataclass(frozen=True)
