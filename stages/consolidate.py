@@ -17,7 +17,6 @@ from queen.language.consolidate import Rules
 from queen.language.consolidate_llm import prompts_digest
 from queen.language.engine_facts import EngineFacts, Node, TermTable
 from queen.language.explanation import Explanation, ExplanationError, parse, render
-from queen.language.proof import check
 from queen.language.provenance import Child, Consolidated, Inputs
 from queen.lineage.artifact import Draft
 from queen.search.candidates import Weighed
@@ -27,7 +26,7 @@ from stages import asking, gates
 from stages.base import ROWS, Job, Shard, StageSpec, concat_shards, rows_table, spans, write_rows
 from stages.engine import classical_tables, position_after
 from stages.facts import facts_to_json
-from stages.folders import Folder, LlmFolder, Place, RulesFolder
+from stages.folders import Folder, LlmFolder, Place, RulesFolder, TeacherFolder
 from stages.positions import pid_of
 from stages.settings import only
 from stages.trees import trees_from_rows
@@ -63,13 +62,17 @@ class Params:
 
     Attributes:
         consolidator: `rules`, which adds nothing, or `llm`, a language model behind an API, held
-            to that by the same proof; where its answer cannot be used, the rules fold.
+            to that by the same proof; where its answer cannot be used, the rules fold. `teacher`
+            is a control: the hce teacher explains the same nodes from the same searches, and no
+            child is folded.
         rules: how much of the children is kept.
+        teacher_candidates: moves that the teacher weighs.
         llm: that model.
     """
 
-    consolidator: Literal["rules", "llm"] = "rules"
+    consolidator: Literal["rules", "llm", "teacher"] = "rules"
     rules: Rules = field(default_factory=Rules)
+    teacher_candidates: int = field(default=3, metadata=only("consolidator", "teacher"))
     llm: Endpoint = field(default_factory=Endpoint, metadata=only("consolidator", "llm"))
 
 
@@ -85,7 +88,7 @@ def work(job: Job[Params], shard: Shard, out: Path) -> None:
     origins = {row["pid"]: row for row in job.table("explained").to_pylist()}
     terms = _terms(job, trees)
     counts: Counter[str] = Counter()
-    fold = LlmFolder(job, job.params.llm) if job.params.consolidator == "llm" else RulesFolder(job)
+    fold = _folder(job)
     folded = _folded(trees, fold, origins, terms, counts)
     write_rows(out / ROWS, rows_table(folded, CONSOLIDATED))
     fold.finish(out)
@@ -99,7 +102,8 @@ def assemble(job: Job[Params], folders: Sequence[Path], out: Path) -> Draft:
     counts: Counter[str] = Counter()
     for folder in folders:
         counts.update(orjson.loads((folder / COUNTS).read_bytes()))
-    if counts["children_parsed"] and not counts["model_sentences"]:
+    control = job.params.consolidator == "teacher"
+    if counts["children_parsed"] and not counts["model_sentences"] and not control:
         raise QueenError(
             "children were read, yet no statement of theirs was kept",
             where=f"consolidate@{job.key}",
@@ -110,13 +114,19 @@ def assemble(job: Job[Params], folders: Sequence[Path], out: Path) -> Draft:
     share = counts["model_sentences"] / max(1, counts["sentences"])
     licences = dict(job.inputs["trees"].record.licences)
     figures = {"model_share": round(share, 6)}
-    if job.params.consolidator == "rules":
+    if job.params.consolidator != "llm":
         return Draft(kept, drops, figures, licences=licences)
     llm = job.params.llm
     told = asking.identity(llm, prompts_digest(), folders)
     licences["consolidator"] = f"answers of {llm.model}: see the terms of {llm.base_url}"
     kept |= {f"llm.{name}": n for name, n in asking.counted(folders).items()}
     return Draft(kept, drops, figures, {"consolidator": {"kind": "llm", **told}}, licences)
+
+
+def _folder(job: Job[Params]) -> Folder:
+    if job.params.consolidator == "llm":
+        return LlmFolder(job, job.params.llm)
+    return TeacherFolder(job) if job.params.consolidator == "teacher" else RulesFolder(job)
 
 
 def _roots(job: Job[Params]) -> list[str]:
@@ -146,11 +156,11 @@ def _folded(
             if folded is None:
                 counts["cut.no_candidate_valued"] += 1
                 continue
-            _require_proof(place, folded)
+            _require_proof(fold, place, folded)
             below[place.tree.id][place.path] = folded
             _count(counts, place.inputs, folded)
             order = (place.number, -len(place.path), place.path)
-            rows[order] = _row(place.tree, place.path, origins[place.tree.id], place.inputs, folded)
+            rows[order] = _row(place, origins[place.tree.id], fold.facts(place), folded)
     return [rows[order] for order in sorted(rows)]
 
 
@@ -166,8 +176,8 @@ def _levels(trees: Sequence[Tree]) -> Iterator[list[tuple[int, Line]]]:
         yield sorted(place for place in places if len(place[1]) == depth)
 
 
-def _require_proof(place: Place, folded: Consolidated) -> None:
-    violations = check(folded, place.inputs)
+def _require_proof(fold: Folder, place: Place, folded: Consolidated) -> None:
+    violations = fold.violations(place, folded)
     if violations:
         raise QueenError(
             f"a statement is traceable to nothing: {violations[0]}",
@@ -267,11 +277,11 @@ def _count(counts: Counter[str], inputs: Inputs, folded: Consolidated) -> None:
 
 
 def _row(
-    tree: Tree, path: Line, origin: Mapping[str, Any], inputs: Inputs, folded: Consolidated
+    place: Place, origin: Mapping[str, Any], facts: EngineFacts, folded: Consolidated
 ) -> dict[str, Any]:
+    tree, path = place.tree, place.path
     node = tree.nodes[path]
     old_text, old = _old(node, origin)
-    facts = facts_to_json(inputs.facts())
     return {
         "root": tree.id,
         "path": " ".join(path),
@@ -286,7 +296,7 @@ def _row(
         "old_text": old_text,
         "old_line": " ".join(old.line) if old else "",
         "consolidated": orjson.dumps(folded.to_json()).decode(),
-        "facts": orjson.dumps(facts).decode(),
+        "facts": orjson.dumps(facts_to_json(facts)).decode(),
         "sentences": len(folded.sentences),
         "model_sentences": folded.model_sentences,
     }

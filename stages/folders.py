@@ -1,10 +1,11 @@
-"""Who folds children into a parent for the stage `consolidate`: the rules, or a language model."""
+"""Who explains a parent in the stage `consolidate`: the rules or a language model, which fold its
+children; or, as a control, the hce teacher, who does not look at them."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -14,10 +15,15 @@ from queen.language.api.messages import Reply
 from queen.language.api.settings import Endpoint
 from queen.language.consolidate import Material, consolidate, material
 from queen.language.consolidate_llm import folded, question
-from queen.language.provenance import Consolidated, Inputs
+from queen.language.engine_facts import EngineFacts, TermTable
+from queen.language.explanation import Explanation
+from queen.language.proof import Violation, check, check_taught
+from queen.language.provenance import Consolidated, Inputs, Origin, Source
+from queen.language.teacher_hce import Style, TeacherInput, lines_to_evaluate, write
 from queen.search.tree import Tree
 from stages import asking
 from stages.base import Job
+from stages.engine import classical_tables, position_after
 from stages.positions import pid_of
 
 
@@ -45,11 +51,27 @@ class Folder(Protocol):
 
     def __call__(self, places: Sequence[Place]) -> list[Consolidated | None]: ...
 
+    def facts(self, place: Place) -> EngineFacts:
+        """The engine facts that its explanation of a node rests on."""
+
+    def violations(self, place: Place, folded: Consolidated) -> list[Violation]:
+        """What in its explanation of a node these do not bear out."""
+
     def finish(self, out: Path) -> None:
         """Write beside the shard what is to be told of its making."""
 
 
-class RulesFolder:
+class _Proved:
+    """What is folded from children must be traceable to them."""
+
+    def facts(self, place: Place) -> EngineFacts:
+        return place.inputs.facts()
+
+    def violations(self, place: Place, folded: Consolidated) -> list[Violation]:
+        return check(folded, place.inputs)
+
+
+class RulesFolder(_Proved):
     """The rule-based consolidator."""
 
     def __init__(self, job: Job[Any]) -> None:
@@ -68,7 +90,7 @@ class RulesFolder:
         """Nothing is to be told."""
 
 
-class LlmFolder:
+class LlmFolder(_Proved):
     """A language model; the rules where its answer cannot be used.
 
     Args:
@@ -121,3 +143,62 @@ class LlmFolder:
 
     def _name(self, place: Place) -> str:
         return f"root {place.tree.id} after {' '.join(place.path) or 'no move'}"
+
+
+class TeacherFolder:
+    """The hce teacher on the round's own nodes, told what the round's own searches found: a control
+    that shows what folding the children adds to fresh engine values.
+
+    Args:
+        job: of the stage; the rules' sizes hold for the teacher too.
+    """
+
+    def __init__(self, job: Job[Any]) -> None:
+        self.job = job
+        rules = job.params.rules
+        self.style = Style(rules.plies, job.params.teacher_candidates, rules.sentences)
+        self.known: dict[tuple[int, tuple[str, ...]], EngineFacts] = {}
+
+    def __call__(self, places: Sequence[Place]) -> list[Consolidated | None]:
+        given = [self._given(place) for place in places]
+        tables = self._tables(given)
+        result = []
+        for place, one in zip(places, given, strict=True):
+            lines = lines_to_evaluate(one, self.style)
+            fens = {line: position_after(one.position, line).fen for line in lines}
+            terms = {line: tables[fen] for line, fen in fens.items() if fen in tables}
+            facts = EngineFacts(one.facts.nodes, terms)
+            self.known[place.number, place.path] = facts
+            told = write(replace(one, facts=facts), self.job.seed, place.wording, self.style)
+            result.append(_taught(told))
+        return list(result)
+
+    def facts(self, place: Place) -> EngineFacts:
+        return self.known[place.number, place.path]
+
+    def violations(self, place: Place, folded: Consolidated) -> list[Violation]:
+        return check_taught(folded, place.inputs, self.facts(place))
+
+    def finish(self, out: Path) -> None:
+        """Nothing is to be told."""
+
+    def _given(self, place: Place) -> TeacherInput:
+        """A node's verdict and its candidates', without the terms that children's claims needed."""
+        inputs = place.inputs
+        moves = tuple(child.move for child in inputs.children)
+        return TeacherInput(inputs.position, EngineFacts(inputs.facts().nodes), moves)
+
+    def _tables(self, given: Sequence[TeacherInput]) -> dict[str, TermTable]:
+        fens = {
+            position_after(one.position, line).fen: None
+            for one in given
+            for line in lines_to_evaluate(one, self.style)
+        }
+        with self.job.searches() as cache:
+            return classical_tables(self.job, cache, list(fens))
+
+
+def _taught(told: Explanation) -> Consolidated:
+    lines = tuple(Source(Origin.TEACHER, candidate.move) for candidate in told.candidates)
+    sentences = tuple(Source(Origin.TEACHER, told.best, i) for i in range(len(told.prose)))
+    return Consolidated(told, lines, sentences)

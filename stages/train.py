@@ -19,6 +19,8 @@ class Params:
 
     Attributes:
         epochs: times each kept example is met.
+        tokens: train on so many tokens instead; 0 goes by epochs. With `new_share` 0, as a control,
+            it is the only measure.
         new_share, seeds_share: shares in a batch; the rest replays the curriculum.
         max_length: longest example in tokens.
         frozen: what does not train: decoder, bridge, chess_tokens.
@@ -26,6 +28,7 @@ class Params:
     """
 
     epochs: float = 2.0
+    tokens: int = 0
     new_share: float = 0.7
     seeds_share: float = 0.15
     max_length: int = 512
@@ -41,6 +44,12 @@ def work(job: Job[Params], shard: Shard, out: Path) -> None:
     """Train on the kept examples with replay of seeds and curriculum."""
     params = job.params
     new = explanation_examples(kept_rows(job.inputs["filtered"]))
+    if not params.new_share and not params.tokens:
+        raise QueenError(
+            "nothing says how long to train: new_share is 0, and tokens too",
+            where=f"rounds.{job.key}.train",
+            remedy="give train.tokens, or a new_share above 0",
+        )
     if not new:
         raise QueenError(
             "the filter kept no example",
@@ -53,7 +62,17 @@ def work(job: Job[Params], shard: Shard, out: Path) -> None:
         "seeds": (seed_examples(job.inputs["seeds"]), params.seeds_share),
         "curriculum": (curriculum_examples(job.inputs["questions"]), rest),
     }
-    tune(job, out, named, "new", params.epochs, params.max_length, params.train, params.frozen)
+    tune(
+        job,
+        out,
+        named,
+        "new",
+        params.epochs,
+        params.max_length,
+        params.train,
+        params.frozen,
+        params.tokens,
+    )
 
 
 def assemble(job: Job[Params], folders: Sequence[Path], out: Path) -> Draft:

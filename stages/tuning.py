@@ -41,12 +41,14 @@ def tune(
     max_length: int,
     train: TrainParams,
     frozen: Sequence[str] = (),
+    tokens: int = 0,
 ) -> None:
     """Train the parent on a mixture until `main` was met `epochs` times; write the model.
 
     Args:
         named: examples and share of each part.
         main: the part that epochs are counted in.
+        tokens: train on so many tokens, as near as whole batches come; 0 goes by epochs.
         frozen: parts of the model that do not train.
     """
     torch.set_num_threads(job.machine.threads)
@@ -56,7 +58,7 @@ def tune(
     freeze(model, frozen)
     expert = load_expert(job.inputs["encoder"], model.config.bridge_states, job.machine)
     mixture = parts(tokenizer, max_length, named)
-    steps = _steps(mixture, main, epochs, train)
+    steps = _steps_of(tokens, mixture, train) or _steps(mixture, main, epochs, train)
     with trainer(job) as fine_tune:
         result = fine_tune(
             model,
@@ -86,6 +88,13 @@ def seed_examples(seeds: Artifact) -> list[Example]:
 def curriculum_examples(questions: Artifact) -> list[Example]:
     """The whole curriculum, for replay."""
     return question_examples(conversations(questions.file(ROWS), "train", stages()))
+
+
+def _steps_of(tokens: int, mixture: Sequence[Part], train: TrainParams) -> int:
+    """Steps until so many tokens were met, by the mean length of each part's examples."""
+    whole = sum(part.share for part in mixture)
+    means = sum(part.share / whole * float(part.examples.lengths.mean()) for part in mixture)
+    return max(1, round(tokens / (means * train.batch_size))) if tokens else 0
 
 
 def _steps(mixture: Sequence[Part], main: str, epochs: float, train: TrainParams) -> int:

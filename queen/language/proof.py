@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from queen.language import grammar
 from queen.language.claims import board_holds, checkable
-from queen.language.engine_facts import engine_holds
+from queen.language.engine_facts import EngineFacts, engine_holds
 from queen.language.explanation import Candidate, Explanation, Sentence
 from queen.language.ground import Ground, Line
 from queen.language.provenance import CHILD_ORIGINS, Child, Consolidated, Inputs, Origin, Source
@@ -39,6 +39,39 @@ class Violation:
 def check(consolidated: Consolidated, inputs: Inputs) -> list[Violation]:
     """Everything in a consolidated explanation that its inputs do not bear out; empty if sound."""
     return list(_Proof(consolidated, inputs).violations())
+
+
+def check_taught(consolidated: Consolidated, inputs: Inputs, facts: EngineFacts) -> list[Violation]:
+    """What in a teacher's explanation the engine's facts and the board do not bear out."""
+    return list(_Taught(consolidated, inputs, facts).violations())
+
+
+class _Taught:
+    def __init__(self, consolidated: Consolidated, inputs: Inputs, facts: EngineFacts) -> None:
+        self.explanation, self.node, self.facts = consolidated.explanation, inputs.node, facts
+        self.ground = Ground(inputs.position)
+
+    def violations(self) -> Iterator[Violation]:
+        if self.explanation.best != self.node.best_move:
+            yield Violation("best", "not_the_engine_s", self.explanation.best)
+        if self.ground.after(self.explanation.line) is None:
+            yield Violation("line", "illegal", " ".join(self.explanation.line))
+        for candidate in self.explanation.candidates:
+            move = candidate.move
+            if not self.node.knows(move) or candidate.score != self.node.score(move):
+                yield Violation(f"candidate {move}", "score_not_engine", f"{candidate.score:.2f}")
+        for number, sentence in enumerate(self.explanation.prose):
+            claims = grammar.read(sentence.text, self.ground)
+            if len(claims) != 1 or claims != sentence.claims:
+                yield Violation(f"sentence {number}", "no_claim", sentence.text)
+            elif not _holds(claims[0], self.ground, self.facts):
+                yield Violation(f"sentence {number}", "false", sentence.text)
+
+
+def _holds(claim: Claim, ground: Ground, facts: EngineFacts) -> bool:
+    if checkable(claim):
+        return board_holds(claim, ground)
+    return engine_holds(claim, facts, ground) is True
 
 
 class _Proof:
@@ -109,7 +142,7 @@ class _Proof:
             return "no_such_child"
         claim = claims[0]
         fault = self._origin_fault(claim, child, source)
-        return fault or ("" if self._true(claim) else "false")
+        return fault or ("" if _holds(claim, self.ground, self.facts) else "false")
 
     def _origin_fault(self, claim: Claim, child: Child, source: Source) -> str:
         if source.model != _by_model(child, source):
@@ -145,11 +178,6 @@ class _Proof:
             (said.kind, said.at, said.args[:-1]) == (claim.kind, claim.at, claim.args[:-1])
             for said in self._said(child, source)
         )
-
-    def _true(self, claim: Claim) -> bool:
-        if checkable(claim):
-            return board_holds(claim, self.ground)
-        return engine_holds(claim, self.facts, self.ground) is True
 
 
 def _spoken(child: Child, source: Source) -> Explanation | None:

@@ -14,12 +14,14 @@ from queen.language.explanation import Explanation
 
 class Origin(StrEnum):
     """Who said it first: an engine, the child's own text, the text folded for the child when it
-    became a root itself, or the rules of a finished game."""
+    became a root itself, the rules of a finished game; or the hce teacher, who writes a control's
+    explanations and draws on no child."""
 
     ENGINE = "engine"
     CHILD = "child"
     BELOW = "below"
     RULES = "rules"
+    TEACHER = "teacher"
 
 
 CHILD_ORIGINS = (Origin.CHILD, Origin.BELOW)
@@ -69,6 +71,11 @@ class Consolidated:
     lines: tuple[Source, ...]
     sentences: tuple[Source, ...]
     cut: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def taught(self) -> bool:
+        """Whether a teacher wrote it instead of folding children."""
+        return any(source.origin is Origin.TEACHER for source in self.lines)
 
     @property
     def model_sentences(self) -> int:

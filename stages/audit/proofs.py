@@ -17,7 +17,7 @@ from queen.engines.judge import RootVerdict
 from queen.errors import QueenError
 from queen.language.engine_facts import EngineFacts, Node
 from queen.language.explanation import Explanation, render
-from queen.language.proof import check
+from queen.language.proof import check, check_taught
 from queen.language.provenance import Child, Consolidated, Inputs
 from queen.lineage.artifact import Artifact
 from queen.search.tree import ERROR, Tree, understood
@@ -90,7 +90,7 @@ def _prove_row(
     yield from (fault for child in children for fault in _text_faults(child))
     yield from _fact_faults(node, children, facts)
     inputs = Inputs(node.position, facts.nodes[()], _children(children, facts, below))
-    for violation in check(told, inputs):
+    for violation in check_taught(told, inputs, facts) if told.taught else check(told, inputs):
         yield f"{violation.part} is traceable to nothing ({violation.reason}): {violation.detail}"
     below[path] = told
     proved.explanations += 1
