@@ -78,12 +78,15 @@ def king(box, side):
 
 
 def material(box):
-    men = [s for s in box.men if box.men[s] not in "Kk"]
-    white = sum(box.worth(s) for s in men if side_of(box.men[s]) == "w")
-    lead = 2 * white - sum(box.worth(s) for s in men)
+    told, worth = [], {"PNBRQ": 0, "pnbrq": 0}
+    for kinds in worth:
+        for kind in kinds:
+            found = box.squares_of(kind)
+            worth[kinds] += sum(box.worth(s) for s in found)
+            told.append(f"{squares(found)}<{kind}>{len(found)} {worth[kinds]}")
+    lead = worth["PNBRQ"] - worth["pnbrq"]
     said = "even" if lead == 0 else f"White {lead}" if lead > 0 else f"Black {-lead}"
-    counts = "".join(f"<{k}>{list(box.men.values()).count(k)}" for k in "PNBRQpnbrq")
-    return f"{counts} : {said}"
+    return f"{' '.join(told)} : {said}"
 
 
 def castling(box, side):
@@ -96,17 +99,27 @@ def to_move(box):
     return "White" if box.turn == "w" else "Black"
 
 
+def files(found):
+    here = [[s for s in found if s % 8 == f] for f in range(8)]
+    return " ".join(squares(each) if each else "-" for each in here)
+
+
+def from_a_to_h(found):
+    text = "".join(squares([s]) for f in range(8) for s in sorted(found) if s % 8 == f)
+    return text or "none"
+
+
 def doubled(box, side):
     ours, _ = pawn_squares(box, side)
     found = [s for s in ours if any(t != s and t % 8 == s % 8 for t in ours)]
-    return f"{squares(ours)} : {squares(found)}"
+    return f"{files(ours)} : {from_a_to_h(found)}"
 
 
 def isolated(box, side):
     ours, _ = pawn_squares(box, side)
-    files = {s % 8 for s in ours}
-    found = [s for s in ours if not {s % 8 - 1, s % 8 + 1} & files]
-    return f"{squares(ours)} : {squares(found)}"
+    taken = {s % 8 for s in ours}
+    found = [s for s in ours if not {s % 8 - 1, s % 8 + 1} & taken]
+    return f"{files(ours)} : {from_a_to_h(found)}"
 
 
 def passed(box, side):
@@ -116,12 +129,14 @@ def passed(box, side):
     def free(s):
         return not any(abs(t % 8 - s % 8) < 2 and (t // 8 - s // 8) * up > 0 for t in theirs)
 
-    return f"{squares(ours)} {squares(theirs)} : {squares([s for s in ours if free(s)])}"
+    return f"{files(ours)} , {files(theirs)} : {from_a_to_h([s for s in ours if free(s)])}"
 
 
 def open_files(box):
-    taken = {s % 8 for s in box.squares_of("Pp")}
-    return " ".join(FILES[f] for f in range(8) if f not in taken) or "none"
+    pawns = box.squares_of("Pp")
+    taken = {s % 8 for s in pawns}
+    found = " ".join(FILES[f] for f in range(8) if f not in taken) or "none"
+    return f"{files(pawns)} : {found}"
 
 
 def moves(box, square):

@@ -13,6 +13,7 @@ from queen.language.questions.topics import (
     AnyTopic,
     Topic,
     any_side,
+    by_file_text,
     concluded,
     nothing,
     reasoned,
@@ -59,18 +60,37 @@ def _king(board: chess.Board, color: bool) -> str:
 
 
 def _material(board: chess.Board, _: tuple[()]) -> str:
+    """Each side's men, where they stand and how many, with a running total of what they are worth;
+    then the lead: `<a2><b2><P>2 2 none<N>0 2 ... : White 3`."""
+    sides = " ".join(_worth(board, color) for color in chess.COLORS)
     lead = facts.material(board)
-    counts = (len(board.pieces(man.piece_type, man.color)) for man in _MEN)
-    men = "".join(f"{piece_token(man)}{n}" for man, n in zip(_MEN, counts, strict=True))
-    return reasoned(men, f"{side_name(lead > 0)} {abs(lead)}" if lead else "even")
+    return reasoned(sides, f"{side_name(lead > 0)} {abs(lead)}" if lead else "even")
+
+
+def _worth(board: chess.Board, color: chess.Color) -> str:
+    total, told = 0, []
+    for man in (man for man in _MEN if man.color == color):
+        squares = board.pieces(man.piece_type, color)
+        total += len(squares) * facts.PIECE_VALUES[man.piece_type]
+        told.append(f"{squares_text(squares)}{piece_token(man)}{len(squares)} {total}")
+    return " ".join(told)
+
+
+def _by_file(board: chess.Board, *colors: chess.Color) -> str:
+    """The pawns of each file from a to h, `-` where there is none: `<a2> - <c2><c3> ...`."""
+    pawns = 0
+    for color in colors:
+        pawns |= board.pieces_mask(chess.PAWN, color)
+    files = (squares_text(chess.SquareSet(pawns & file)) for file in chess.BB_FILES)
+    return " ".join("-" if text == NONE else text for text in files)
 
 
 def _pawns(board: chess.Board, color: bool) -> str:
-    return _where(board, chess.Piece(chess.PAWN, color))
+    return _by_file(board, color)
 
 
 def _all_pawns(board: chess.Board, color: bool) -> str:
-    return f"{_pawns(board, color)} {_pawns(board, not color)}"
+    return f"{_by_file(board, color)} , {_by_file(board, not color)}"
 
 
 def _castling(board: chess.Board, color: bool) -> str:
@@ -84,7 +104,8 @@ def _to_move(board: chess.Board, _: tuple[()]) -> str:
 
 
 def _open_files(board: chess.Board, _: tuple[()]) -> str:
-    return " ".join(chess.FILE_NAMES[file] for file in facts.open_files(board)) or NONE
+    files = " ".join(chess.FILE_NAMES[file] for file in facts.open_files(board)) or NONE
+    return reasoned(_by_file(board, *chess.COLORS), files)
 
 
 STATIC: tuple[AnyTopic, ...] = (
@@ -112,8 +133,12 @@ STATIC: tuple[AnyTopic, ...] = (
     ),
     Topic("castling", any_side, lambda c: f"castling {side_name(c)} ?", _castling),
     Topic("side_to_move", nothing, lambda _: "to move ?", _to_move, lambda answer: answer),
-    side_topic("doubled_pawns", "doubled", facts.doubled_pawns, evidence=_pawns),
-    side_topic("isolated_pawns", "isolated", facts.isolated_pawns, evidence=_pawns),
-    side_topic("passed_pawns", "passed", facts.passed_pawns, evidence=_all_pawns),
+    side_topic("doubled_pawns", "doubled", facts.doubled_pawns, evidence=_pawns, text=by_file_text),
+    side_topic(
+        "isolated_pawns", "isolated", facts.isolated_pawns, evidence=_pawns, text=by_file_text
+    ),
+    side_topic(
+        "passed_pawns", "passed", facts.passed_pawns, evidence=_all_pawns, text=by_file_text
+    ),
     Topic("open_files", nothing, lambda _: "open files ?", _open_files),
 )

@@ -71,6 +71,12 @@ def squares_text(squares: Iterable[chess.Square]) -> str:
     return "".join(map(square_token, sorted(squares))) or NONE
 
 
+def by_file_text(squares: Iterable[chess.Square]) -> str:
+    """The same, from the a-file to the h-file."""
+    ordered = sorted(squares, key=lambda square: (chess.square_file(square), square))
+    return "".join(map(square_token, ordered)) or NONE
+
+
 def moves_text(board: chess.Board, moves: Iterable[chess.Move]) -> str:
     """Moves one space apart, or `none`."""
     return " ".join(move_text(board, move) for move in moves) or NONE
@@ -97,11 +103,13 @@ def side_topic(
     square: Callable[[Any], chess.Square] = int,
     rare: Callable[[chess.Board], bool] | None = None,
     evidence: Callable[[chess.Board, chess.Color], str] | None = None,
+    text: Callable[[Iterable[chess.Square]], str] = squares_text,
 ) -> Topic[bool]:
     """A topic about one side's squares: `hanging White ?`.
 
     Where one side has such facts and the other none, it is asked about three times in four.
-    With `evidence` the answer begins with it (see `reasoned`).
+    With `evidence` the answer begins with it (see `reasoned`), and `text` may name the squares in
+    its order.
     """
 
     def choose(board: chess.Board, rng: random.Random) -> chess.Color:
@@ -109,7 +117,7 @@ def side_topic(
         return rng.choice(having if having and rng.random() < 0.5 else chess.COLORS)
 
     def answer(board: chess.Board, color: chess.Color) -> str:
-        found = squares_text(square(fact) for fact in facts(board, color))
+        found = text(square(fact) for fact in facts(board, color))
         return reasoned(evidence(board, color), found) if evidence else found
 
     return Topic(
