@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import orjson
@@ -50,6 +50,8 @@ class Params:
 
     Attributes:
         candidates: moves for each root (METHOD: 3).
+        texts: which of them the model explains here: `all` (METHOD), or `own`, its favourite alone
+            (ours). Nothing later reads the others' texts: a parent is folded from its children.
         temperature: of the draw of candidates; 0 takes the most probable.
         text_temperature: of the explanations' text; 0 is greedy.
         max_tokens: longest explanation.
@@ -61,6 +63,7 @@ class Params:
     """
 
     candidates: int = 3
+    texts: Literal["all", "own"] = "all"
     temperature: float = 1.0
     text_temperature: float = 0.0
     max_tokens: int = 256
@@ -133,12 +136,12 @@ def _explain(
     positions: Sequence[Position],
     weighed: Sequence[Any],
 ) -> dict[str, dict[str, Completion]]:
-    """A text for every candidate, by root and move."""
+    """A text for every candidate, or for the favourite alone, by root and move."""
     asked = [
         Asked(f"{row['pid']} {move}", position, move, text_seed(seed, move))
         for row, seed, position, result in zip(roots, seeds, positions, weighed, strict=True)
         if isinstance(result, Weighed)
-        for move in result.moves
+        for move in (result.moves if job.params.texts == "all" else _favourite(result))
     ]
     sampling = Sampling(
         temperature=job.params.text_temperature, max_new_tokens=job.params.max_tokens
@@ -150,6 +153,14 @@ def _explain(
     return texts
 
 
+def _favourite(result: Weighed) -> tuple[str, ...]:
+    """The move the model finds likeliest of those it drew itself; the engine's if it drew none."""
+    own = sorted((m for m in result.moves if m in result.logprobs), reverse=True)
+    if own:
+        return (max(own, key=lambda move: result.logprobs[move]),)
+    return tuple(result.moves[:1])
+
+
 def _judged(result: Any, texts: Mapping[str, Completion], position: Position) -> dict[str, Any]:
     """The columns that say what became of a root."""
     if not isinstance(result, Weighed):
@@ -158,16 +169,11 @@ def _judged(result: Any, texts: Mapping[str, Completion], position: Position) ->
     for move, said in texts.items():
         _, reason = read(said, position)
         told[move] = {"text": said.text, "reason": reason}
-    favourite = max(
-        (move for move in result.moves if move in result.logprobs),
-        key=lambda move: (result.logprobs[move], move),
-        default=result.moves[0] if result.moves else "",
-    )
     return {
         "failure": "" if result.moves else "no_legal_move",
         "weighed": orjson.dumps(weighed_to_json(result)).decode(),
         "texts": orjson.dumps(told, option=orjson.OPT_SORT_KEYS).decode(),
-        "own": favourite,
+        "own": next(iter(_favourite(result)), ""),
     }
 
 

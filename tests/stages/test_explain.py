@@ -8,6 +8,7 @@ from pathlib import Path
 import orjson
 import pyarrow.parquet as pq
 import pytest
+import yaml
 from round_project import KEY, TeacherSpeaks, copy_of_round
 
 from queen.engines.analysis import Limit
@@ -49,6 +50,27 @@ def test_candidates_have_their_own_seeds_and_errors_their_own_reason(
     assert [text["reason"] for text in texts].count("error") == 1
     assert record.drops["unparsed.error"] == 1
     assert record.counts["parsed"] + sum(record.drops.values()) == len(texts)
+
+
+def test_the_favourite_alone_may_be_explained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = copy_of_round(tmp_path)
+    (project / FILE).unlink()
+    every = pq.read_table(project / f"data/explain/{KEY}" / ROWS).to_pylist()
+    rounds = yaml.safe_load((project / "params/rounds.yaml").read_text())
+    rounds["rounds"][KEY]["explain"] |= {"texts": "own"}
+    (project / "params/rounds.yaml").write_text(yaml.safe_dump(rounds))
+    with Analyser(engine_settings(EngineParams(hash_mb=1), Machine(workers=1))) as analyser:
+        teacher = Faltering(MoveJudge(analyser, Limit(nodes=400), None, 0.1, 0.0))
+        monkeypatch.setattr(explain, "load_speaker", lambda *_: teacher)
+        artifact = run_stage(f"explain@{KEY}", project)
+    rows = pq.read_table(artifact.file(ROWS)).to_pylist()
+    assert [row["pid"] for row in rows] == [row["pid"] for row in every]
+    for row in rows:
+        assert list(orjson.loads(row["texts"])) == ([row["own"]] if row["own"] else [])
+        assert len(orjson.loads(row["weighed"])["moves"]) >= 1
+    assert artifact.record.counts["texts"] == sum(bool(row["own"]) for row in rows)
 
 
 def test_a_text_seed_hangs_on_root_and_move_alone() -> None:
