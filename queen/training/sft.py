@@ -32,6 +32,8 @@ from queen.training.settings import TrainSettings
 from queen.training.states import PositionStates
 from queen.training.world import World
 
+STATES = "states.npy"
+
 
 class ExpertMismatchError(QueenError):
     """An expert that is not the one the model reads, or that did not stay as it was."""
@@ -222,7 +224,11 @@ def fine_tune(
         if expert:
             visits = settings.steps * settings.batch_size
             here = expert.on(world.device)
-            states = PositionStates(here, examples.positions, visits // world.size, table_mb)
+            together = world.same_machine()
+            visits = visits if together else visits // world.size
+            states = PositionStates(here, examples.positions, visits, table_mb)
+            if together and world.size > 1:
+                states.share(world, work / STATES)
         task = QueenTask(examples, plan, states, model.config.pad_id, settings.packing)
         result = train(model, task, settings, work=work, sink=sink, progress=progress)
     if expert and weights_digest(expert.encoder) != expert.digest:

@@ -9,8 +9,10 @@ in a fixed order, or with those of its own batch.
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Sequence
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -19,6 +21,7 @@ from torch import Tensor
 
 from queen.games.chess.position import Position
 from queen.networks.expert import Expert
+from queen.training.world import World
 
 MIB = 2**20
 
@@ -55,15 +58,43 @@ class PositionStates:
         self.block = block
 
     @cached_property
-    def table(self) -> list[Tensor]:
-        """[positions, 64, C + 1] float16 for each state; filled when first asked for."""
-        width, count = self.expert.width, len(self.positions)
-        tables = [torch.empty(count, 64, width, dtype=torch.float16) for _ in self.expert.wanted]
-        for start in range(0, count, self.block):
+    def table(self) -> Tensor:
+        """[states, positions, 64, C + 1] float16; filled when first asked for."""
+        table = torch.empty(self._shape, dtype=torch.float16)
+        self._fill(table, range(0, len(self.positions), self.block))
+        return table
+
+    def share(self, world: World, file: Path) -> None:
+        """Fill one table for all ranks, which stand on one machine; each computes its part.
+
+        The file has no name any more once all have opened it: it goes when they end, however.
+        Where the disk has no room for it, each rank keeps a table of its own.
+
+        Args:
+            file: where it may be made.
+        """
+        if not self.tabled:
+            return
+        if not world.agree(_reserved(file, self._shape) if world.first else 0):
+            return
+        table = torch.from_numpy(np.lib.format.open_memmap(file, "r+"))
+        world.wait()
+        if world.first:
+            file.unlink()
+        starts = range(0, len(self.positions), self.block)
+        self._fill(table, starts[world.rank :: world.size])
+        world.wait()
+        self.table = table
+
+    @property
+    def _shape(self) -> tuple[int, int, int, int]:
+        return len(self.expert.wanted), len(self.positions), 64, self.expert.width
+
+    def _fill(self, table: Tensor, starts: range) -> None:
+        for start in starts:
             part = self.expert.states(self.positions[start : start + self.block])
-            for table, states in zip(tables, part, strict=True):
-                table[start : start + self.block] = states.cpu()
-        return tables
+            for slot, states in enumerate(part):
+                table[slot, start : start + self.block] = states.cpu()
 
     def of(self, indices: NDArray[np.int64], device: torch.device) -> list[Tensor]:
         """[B, 64, C + 1] float32 for each state the expert gives of the positions at indices."""
@@ -74,3 +105,19 @@ class PositionStates:
         states = self.expert.states([self.positions[index] for index in distinct])
         order = torch.from_numpy(back).to(device)
         return [state.to(device).index_select(0, order) for state in states]
+
+
+def _reserved(file: Path, shape: tuple[int, ...]) -> int:
+    """Make a file for a float16 array with its room on the disk taken; 0 where there is none.
+
+    A hole that cannot be filled later would end the process without a word.
+    """
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        np.lib.format.open_memmap(file, "w+", np.float16, shape).flush()
+        with file.open("r+b") as held:
+            os.posix_fallocate(held.fileno(), 0, file.stat().st_size)
+    except OSError:
+        file.unlink(missing_ok=True)
+        return 0
+    return 1

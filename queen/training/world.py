@@ -6,12 +6,15 @@ environment: RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT.
 
 from __future__ import annotations
 
+import hashlib
 import os
+import secrets
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -85,6 +88,17 @@ class World:
         every = [torch.empty_like(here) for _ in range(self.size)]
         dist.all_gather(every, here)
         return [each.cpu() for each in every]
+
+    def same_machine(self) -> bool:
+        """Whether all ranks stand on one machine, by the id that its kernel took at its start."""
+        if self.size == 1:
+            return True
+        try:
+            started = Path("/proc/sys/kernel/random/boot_id").read_text() + socket.gethostname()
+        except OSError:
+            started = secrets.token_hex()
+        own = torch.tensor(list(hashlib.sha256(started.encode()).digest()), dtype=torch.uint8)
+        return len({bytes(each.tolist()) for each in self.gather_bytes(own)}) == 1
 
     def wait(self) -> None:
         """Until every rank is here."""
