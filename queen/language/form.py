@@ -34,7 +34,8 @@ def line_of(text: str, position: Position, *, finished: bool = True) -> Line | N
     Returns:
         UCI moves; the illegal one, if any, last and as NO_MOVE. None where the form is wrong:
         rows out of order, a move or score that is none, a best move that does not begin the
-        line or is no candidate, a candidate named twice, or a text cut off or too long.
+        line or is no candidate, or a text cut off or too long. (A candidate named twice is no
+        fault of the form.)
     """
     found = _FORM.fullmatch(text.rstrip()) if finished else None
     if found is None or not _consistent(text, found, Limits()):
@@ -50,7 +51,7 @@ def _consistent(text: str, found: re.Match[str], limits: Limits) -> bool:
         len(text) <= limits.characters
         and words[0] == found["best"]
         and found["best"] in candidates
-        and len(set(candidates)) == len(candidates) <= limits.candidates
+        and len(candidates) <= limits.candidates
         and max(map(len, lines)) <= limits.plies
         and found["prose"].count("\n") <= limits.sentences
     )

@@ -32,6 +32,7 @@ def test_a_sound_text_gives_its_line() -> None:
         ("<P><e2><e4>", "<P><e2><e5>", (NO_MOVE,)),
         ("0.55 line <p><e7><e5>", "0.55 line <p><e7><e3>", ("e2e4", "e7e5", "g1f3")),
         ("candidate <P><h2><h4>", "candidate <P><h2><h5>", ("e2e4", "e7e5", "g1f3")),
+        ("candidate <P><h2><h4>", "candidate <P><e2><e4>", ("e2e4", "e7e5", "g1f3")),
     ],
 )
 def test_an_illegal_move_fails_where_it_stands(old: str, new: str, line: tuple[str, ...]) -> None:
@@ -44,7 +45,7 @@ def test_an_illegal_move_fails_where_it_stands(old: str, new: str, line: tuple[s
         ("best ", "the best "),
         ("best <P><e2><e4>", "best <P><d2><d4>"),
         ("0.55", "0.5"),
-        ("candidate <P><h2><h4> 0.41", "candidate <P><e2><e4> 0.41"),
+        ("candidate <P><h2><h4> 0.41", "\n".join(["candidate <P><h2><h4> 0.41"] * 8)),
         ("<N><g1><f3>", "<N><g1>"),
         ("After", "line"),
         ("candidate <P><e2><e4> 0.55 line <p><e7><e5>\n", ""),
