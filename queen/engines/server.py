@@ -13,7 +13,6 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
 
 import chess
 
@@ -200,7 +199,9 @@ class UciServer:
             search.stopped.wait()
         self._say(f"bestmove {move.uci()}")
 
-    def _move(self, thinker: Thinker, board: chess.Board, search: Search, values: Any) -> chess.Move:
+    def _move(
+        self, thinker: Thinker, board: chess.Board, search: Search, values: Any
+    ) -> chess.Move:
         try:
             move = thinker.think(board.copy(), search, values)
         except Exception as error:

@@ -203,9 +203,7 @@ class Search:
 class Thinker(Protocol):
     """What finds a move, once it is loaded."""
 
-    def think(
-        self, board: chess.Board, search: Search, options: Mapping[str, Value]
-    ) -> chess.Move:
+    def think(self, board: chess.Board, search: Search, options: Mapping[str, Value]) -> chess.Move:
         """A legal move; the board is not over, has its move stack, and is left as it was."""
         ...
 

@@ -112,9 +112,7 @@ class ExplainingPlayer:
     def __init__(self, speaker: Speaker, halting: Halting) -> None:
         self.speaker, self.halting = speaker, halting
 
-    def think(
-        self, board: chess.Board, search: Search, options: Mapping[str, Value]
-    ) -> chess.Move:
+    def think(self, board: chess.Board, search: Search, options: Mapping[str, Value]) -> chess.Move:
         """See `queen.engines.thinking.Thinker`."""
         torch.set_num_threads(int(options["Threads"]))
         position = position_of(board)
@@ -131,9 +129,7 @@ class ExplainingPlayer:
             return self._tell(self._explain(position, move, search, options), search, move)
         return chess.Move.from_uci(move)
 
-    def _favourite(
-        self, position: Position, search: Search, options: Mapping[str, Value]
-    ) -> str:
+    def _favourite(self, position: Position, search: Search, options: Mapping[str, Value]) -> str:
         """The legal move that an explanation would most probably begin with, or a drawn one."""
         policy = self.speaker.policies([position])[0]
         temperature, seed = chances(options)

@@ -91,9 +91,7 @@ class PolicyPlayer:
             for board, opinion in zip(boards, self.opinions(boards), strict=True)
         ]
 
-    def think(
-        self, board: chess.Board, search: Search, options: Mapping[str, Value]
-    ) -> chess.Move:
+    def think(self, board: chess.Board, search: Search, options: Mapping[str, Value]) -> chess.Move:
         """See `queen.engines.thinking.Thinker`."""
         torch.set_num_threads(int(options["Threads"]))
         opinion = self.opinions([board])[0]
@@ -148,9 +146,7 @@ class GreedyPlayer:
         """One move for each board; the first by name of equals."""
         return [chess.Move.from_uci(best_of(scores)) for scores in self.scores(boards)]
 
-    def think(
-        self, board: chess.Board, search: Search, options: Mapping[str, Value]
-    ) -> chess.Move:
+    def think(self, board: chess.Board, search: Search, options: Mapping[str, Value]) -> chess.Move:
         """See `queen.engines.thinking.Thinker`."""
         torch.set_num_threads(int(options["Threads"]))
         scores = search.allowed(self.scores([board])[0])
