@@ -9,6 +9,7 @@ Source: METHOD section 2 (against Stockfish at depths 1 to 10).
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -39,6 +40,7 @@ from stages.base import EngineParams, Machine, engine_settings
 
 CHECK_EVERY = 20
 TOGETHER = 64  # games between two looks at the progress
+_DEPTHS = re.compile(r"(\d+)(?:-(\d+))?")
 NAMES = ("games", "won", "drawn", "lost", "score", "Elo difference", "95 % interval")
 
 
@@ -222,12 +224,12 @@ def parse_depths(text: str) -> tuple[int, ...]:
     """`1-10`, `1,3,5` or both. Raises QueenError on anything else."""
     found: set[int] = set()
     for part in text.split(","):
-        low, _, high = part.strip().partition("-")
-        if not low.isdigit() or (high and not high.isdigit()):
+        read = _DEPTHS.fullmatch(part.strip())
+        if read is None:
             raise QueenError(
                 f"{part!r} is no depth", where="queen match --depths", remedy="say 1-10 or 1,3,5"
             )
-        found.update(range(int(low), int(high or low) + 1))
+        found.update(range(int(read[1]), int(read[2] or read[1]) + 1))
     return tuple(sorted(found))
 
 
