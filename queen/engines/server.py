@@ -200,7 +200,7 @@ class UciServer:
         self._say(f"bestmove {move.uci()}")
 
     def _move(
-        self, thinker: Thinker, board: chess.Board, search: Search, values: Any
+        self, thinker: Thinker, board: chess.Board, search: Search, values: dict[str, Value]
     ) -> chess.Move:
         try:
             move = thinker.think(board.copy(), search, values)
