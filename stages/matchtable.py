@@ -208,7 +208,8 @@ def chart_of(table: Table) -> str:
         for row in table.rows
     ]
     title = f"Elo of {table.model} above {table.opponent} by the engine's depth"
-    return standalone(interval_chart(points, [("equal", 0.0)], share=False, title=title))
+    chart = interval_chart(points, [("equal", 0.0)], share=False, title=title)
+    return standalone(chart, f"{title}, with 95 % intervals")
 
 
 def write_table(table: Table, games: Sequence[GameRecord], out: Path) -> None:

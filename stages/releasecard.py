@@ -50,7 +50,8 @@ Measured before the weights were rounded, on positions and games set aside from 
 SHARES = {
     "fnmr": "first moves that are no mistake, free decoding",
     "fnmr_constrained": "first moves that are no mistake, legal moves only",
-    "parseable": "texts that can be read, free decoding",
+    "parseable": "texts of the right form, free decoding",
+    "whole": "texts that are whole and sound explanations, free decoding",
     "legal": "texts without an illegal move, free decoding",
     "nmr5": "lines of five plies without a mistake",
     "independence": "first moves that differ from the encoder's",

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from importlib.resources import files
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
+
+from stages.report.charts import HEIGHT, WIDTH
 
 _TEMPLATE = "report.html.jinja"
 _STYLE = re.compile(r"<style>(.*?)</style>", re.DOTALL)
@@ -16,11 +18,18 @@ _OWN = (
 )
 
 
-def standalone(chart: Markup) -> str:
-    """An SVG document that browsers and editors open: the chart with the page's style in it."""
+def standalone(chart: Markup, caption: str) -> str:
+    """An SVG document that browsers and editors open: the chart with the page's style in it.
+
+    Args:
+        chart: of the usual height.
+        caption: a line below the axis.
+    """
     assert str(chart).startswith(_OPEN), "not a chart of stages.report.charts"
     body = str(chart).removeprefix(_OPEN)
     attributes, _, parts = body.partition(">")
+    below = f'<text class="tick" x="{WIDTH / 2:g}" y="{HEIGHT - 6}" text-anchor="middle">'
+    parts = parts.removesuffix("</svg>") + f"{below}{escape(caption)}</text></svg>"
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="chart" {attributes}>'
         f"<style>{_page_style()}{_OWN}</style>{parts}\n"

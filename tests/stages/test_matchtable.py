@@ -209,6 +209,10 @@ def test_the_plot_is_a_document_of_its_own() -> None:
     assert "r2 <&>" in root.attrib["aria-label"]
     titles = [node.text for node in root.iter("{http://www.w3.org/2000/svg}title")]
     assert "d1: 700 [330, open]" in titles
+    words = [node.text for node in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert words[-1] == (
+        "Elo of r2 <&> above Stockfish 15.1 by the engine's depth, with 95 % intervals"
+    )
     style = next(root.iter("{http://www.w3.org/2000/svg}style")).text or ""
     assert "svg.chart .whisker" in style
     kinds = [n.attrib["class"] for n in root.iter("{http://www.w3.org/2000/svg}circle")]
