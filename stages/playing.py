@@ -10,16 +10,29 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+import chess
+
 from queen.engines.server import Engine
 from queen.engines.thinking import (
     EXPLAINING_OPTIONS,
+    LONGEST,
     POLICY_OPTIONS,
     SHARED,
+    Limits,
     Option,
+    Search,
     Thinker,
+    defaults,
 )
 from queen.errors import QueenError
-from queen.lineage.artifact import content_hash, describe_files, file_digest, read_json
+from queen.lineage.artifact import (
+    RECORD,
+    content_hash,
+    describe_files,
+    file_digest,
+    open_artifact,
+    read_json,
+)
 from queen.lineage.state import open_state
 from stages.explaining import CONFIG, MODELS, ModelChoice, choose_model, quiet
 from stages.released import encoder_for
@@ -38,6 +51,7 @@ OPTIONS: Mapping[Kind, Sequence[Option]] = {
     POLICY: POLICY_OPTIONS,
     VALUE: SHARED,
 }
+REHEARSED = 16  # tokens
 _NETS = (".pb", ".pb.gz")
 
 
@@ -62,8 +76,8 @@ class Playable:
         """Content hash of the file or folder."""
         if self.path.is_file():
             return file_digest(self.path)
-        if self.kind == QUEEN:
-            return choose_model(self.project, str(self.path)).content
+        if (self.path / RECORD).is_file():
+            return open_artifact(self.path).content
         return content_hash(describe_files(self.path))
 
 
@@ -91,15 +105,19 @@ def engine_of(playable: Playable) -> Engine:
 
 
 def thinker_of(playable: Playable) -> Thinker:
-    """Load the model to play at a clock."""
+    """Load the model to play at a clock; its first move is thought of once, to be quick later."""
     if playable.kind == QUEEN:
         from queen.generation.loading import Loading
         from queen.generation.player import load_player
 
         quiet()
         encoder = encoder_for(playable.project, playable.path)
-        return load_player(Loading(playable.path, encoder, batch_size=1))
-    return _by_policy(playable) if playable.kind == POLICY else _by_value(playable)
+        thinker: Thinker = load_player(Loading(playable.path, encoder, batch_size=1))
+    else:
+        thinker = _by_policy(playable) if playable.kind == POLICY else _by_value(playable)
+    rehearsal = {**defaults(OPTIONS[playable.kind]), LONGEST.name: REHEARSED}
+    thinker.think(chess.Board(), Search(Limits(), lambda text: None), rehearsal)
+    return thinker
 
 
 def player_of(playable: Playable, batch_size: int = 64) -> Player:

@@ -6,11 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
-from tiny_release import NET, make_project
+from tiny_release import NET, artifact, make_project
 from typer.testing import CliRunner
 
 from queen.cli import app
-from queen.commands.upkeep import _verify_folder
 from queen.engines.locate import find_engine
 from queen.engines.uci import EngineStartError
 from queen.errors import QueenError
@@ -36,9 +35,18 @@ def test_a_release_is_made_and_a_second_of_its_name_refused(project: Path) -> No
     assert "models/released/one (" in done.stdout
     again = CliRunner().invoke(app, ["release", "r1", "--name", "one"])
     assert isinstance(again.exception, QueenError)
-    card = project / "models/released/one/README.md"
-    card.write_text(card.read_text() + "better than it is\n")
-    assert any("README.md" in fault for fault in _verify_folder(project, card.parent, {}))
+
+
+def test_a_changed_release_is_seen_by_verify(built: Path) -> None:
+    def fill(folder: Path) -> None:
+        (folder / "README.md").write_text("a card\n")
+
+    folder = artifact(built, "models/released/one", {}, fill, params={"number": 1}).path
+    assert CliRunner().invoke(app, ["verify"]).exit_code == 0
+    (folder / "README.md").write_text("a cord\n")
+    found = CliRunner().invoke(app, ["verify"])
+    assert found.exit_code == 1
+    assert "models/released/one: file README.md has another hash" in found.stdout
 
 
 @pytest.mark.parametrize("model", [NET, "r1"])
