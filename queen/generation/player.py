@@ -26,7 +26,6 @@ from queen.engines.thinking import (
     draw_move,
     score_words,
 )
-from queen.errors import QueenError
 from queen.games.chess.notation import san_line
 from queen.games.chess.position import Position
 from queen.generation.explainer import Told, salvage
@@ -119,14 +118,16 @@ class ExplainingPlayer:
         explains = bool(options[EXPLAIN.name])
         if explains and not options[GUIDED.name] and search.left > LEAST_S:
             said = self._explain(position, None, search, options)
-            if said.told.best is not None and self._may(said.told.best, search):
-                return self._tell(said, search)
+            if said is not None and said.told.best is not None and _may(said.told.best, search):
+                return self._tell(said, said.told.best, search)
             search.tell(_unreadable(said))
-            return chess.Move.from_uci(self._favourite(position, search, options))
+            explains = False
         move = self._favourite(position, search, options)
         search.say(f"depth 1 nodes 1 time {search.elapsed_ms} pv {move}")
         if explains and search.left > LEAST_S:
-            return self._tell(self._explain(position, move, search, options), search, move)
+            said = self._explain(position, move, search, options)
+            if said is not None:
+                self._tell(said, move, search)
         return chess.Move.from_uci(move)
 
     def _favourite(self, position: Position, search: Search, options: Mapping[str, Value]) -> str:
@@ -137,8 +138,11 @@ class ExplainingPlayer:
 
     def _explain(
         self, position: Position, move: str | None, search: Search, options: Mapping[str, Value]
-    ) -> Said:
-        """An explanation of the move, or of whichever the model names, guided by the options."""
+    ) -> Said | None:
+        """An explanation of the move, or of whichever the model names, guided by the options.
+
+        None, and why is told, where none could be written.
+        """
         temperature, seed = chances(options)
         sampling = Sampling(temperature=temperature, max_new_tokens=int(options[LONGEST.name]))
         asked = Asked("go", position, move, _text_seed(seed, position))
@@ -146,19 +150,15 @@ class ExplainingPlayer:
         with self.halting.watching(search.over):
             said = self.speaker.explain([asked], sampling, legal)[0]
         if said.error is not None:
-            raise QueenError(said.error, where=position.fen, remedy="see the error above")
+            search.tell(f"error: {said.error}")
+            return None
         cut = self.halting.cut
         told = salvage(said.text, position, finished=said.finished and not cut)
         return Said(told, len(said.tokens), cut)
 
-    def _may(self, move: str, search: Search) -> bool:
-        return not search.limits.moves or move in search.limits.moves
-
-    def _tell(self, said: Said, search: Search, move: str = "") -> chess.Move:
+    def _tell(self, said: Said, best: str, search: Search) -> chess.Move:
         """Send what was explained; the move."""
         told = said.told
-        best = move or told.best
-        assert best is not None
         line = told.line if told.line[:1] == (best,) else (best,)
         scores = {candidate.move: candidate.score for candidate in told.candidates}
         score = f" {score_words(scores[best])}" if best in scores else ""
@@ -197,9 +197,16 @@ def _text_seed(seed: int, position: Position) -> int:
     return xxhash.xxh64_intdigest(f"{seed}|text|{played}".encode())
 
 
-def _unreadable(said: Said) -> str:
-    told = said.told
-    if said.cut:
-        return f"cut short by the clock after {said.tokens} tokens; the likeliest move is played"
-    why = told.problem or "its move is none of those asked for"
+def _may(move: str, search: Search) -> bool:
+    return not search.limits.moves or move in search.limits.moves
+
+
+def _unreadable(said: Said | None) -> str:
+    """Why the move is not the text's own."""
+    if said is None:
+        why = "there is no text"
+    elif said.cut:
+        why = f"cut short by the clock after {said.tokens} tokens"
+    else:
+        why = said.told.problem or "its move is none of those asked for"
     return f"{why}; the likeliest legal move is played"

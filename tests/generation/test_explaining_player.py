@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import chess
 import pytest
-from generation_parts import generator, model, positions
+from generation_parts import RandomExpert, generator, model, positions
 
 from queen.engines.score import expected_from_cp
 from queen.engines.thinking import EXPLAINING_OPTIONS, Limits, Search, Value, defaults
@@ -93,6 +93,7 @@ def thought_text(player: ExplainingPlayer, after: int | None) -> str:
     search.over = halted  # type: ignore[method-assign]
     move = max(sorted(player.speaker.policies([POSITION])[0]), key=str)
     said = player._explain(POSITION, move, search, options(MaxTokens=40))
+    assert said is not None
     assert said.cut == (after is not None)
     return said.told.text
 
@@ -120,6 +121,16 @@ def test_free_text_that_names_no_move_is_owned_up_to(player: ExplainingPlayer) -
     assert move == thought(player, POSITION)[0]
 
 
+def test_a_position_it_cannot_write_about_is_still_played(player: ExplainingPlayer) -> None:
+    expert = RandomExpert(broken=POSITION.fen)
+    made = generator(1, expert=expert)
+    halting = Halting(made.stepper, model().config.end_id)
+    made.stepper = halting
+    move, said = thought(ExplainingPlayer(Speaker(made), halting), POSITION)
+    assert move in POSITION.board().legal_moves
+    assert any("error: " in line for line in said)
+
+
 def test_warm_games_repeat_by_the_seed(player: ExplainingPlayer) -> None:
     warm = {"Temperature": 3.0, "MaxTokens": 16}
     first = [thought(player, POSITION, Seed=seed, **warm) for seed in range(6)]
@@ -145,7 +156,7 @@ def test_only_the_moves_asked_for_are_played(player: ExplainingPlayer, share: in
 def test_a_sound_explanation_is_told_with_score_line_and_words(player: ExplainingPlayer) -> None:
     told = salvage(TEXT, POSITION)
     said: list[str] = []
-    move = player._tell(Said(told, 80, False), Search(Limits(), said.append))
+    move = player._tell(Said(told, 80, False), "g1f3", Search(Limits(), said.append))
     assert move.uci() == "g1f3"
     words = said[0].split()
     assert words[:3] == ["depth", "3", "score"]
