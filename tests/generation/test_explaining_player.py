@@ -146,7 +146,7 @@ def untimed(said: list[str]) -> list[str]:
 
 @pytest.mark.parametrize("share", [1, 3, 7, 20])
 def test_only_the_moves_asked_for_are_played(player: ExplainingPlayer, share: int) -> None:
-    position = positions(20)[share]
+    position = positions(21)[share]
     legal = sorted(move.uci() for move in position.board().legal_moves)
     wanted = tuple(legal[::share])
     move, _ = thought(player, position, Search(Limits(moves=wanted), print), Explain=False)
