@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from queen.commands import net as net_command
+from queen.commands import playing
 from queen.commands.telling import register
 from queen.errors import QueenError
 
@@ -327,6 +328,7 @@ def version(
 
 register(app)
 net_command.register(app)
+playing.register(app)
 
 if __name__ == "__main__":
     main()

@@ -14,6 +14,7 @@ from queen.games.chess.notation import san_line
 from queen.games.chess.position import Position, PositionError
 from queen.lineage.artifact import RECORD, content_hash, describe_files, open_artifact
 from queen.lineage.verdicts import read_verdicts
+from stages.released import RELEASED, encoder_for, newest
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
 
     from queen.generation.explainer import Told
 
-MODELS, ENCODER = "models", "models/encoder/expert"
-NOT_MODELS = ("encoder", "tokenizer")
+MODELS = "models"
+NOT_MODELS = ("encoder", "tokenizer", "released", "value")
 CONFIG = "config.json"
 START = "startpos"
 _GLYPHS = {"k": "♚", "q": "♛", "r": "♜", "b": "♝", "n": "♞", "p": "♟"}
@@ -86,16 +87,22 @@ def _read_move(board: chess.Board, word: str, ply: int) -> chess.Move:
 
 
 def choose_model(project: Path, named: str | None) -> ModelChoice:
-    """The model that a person names by key or folder; the champion if none is named.
+    """The model that a person names by key, release or folder; the champion if none is named.
 
+    Where nothing was trained yet, the last release stands in for the champion.
     Raises QueenError if there is no such model, or none at all yet.
     """
     if named is None:
         key = read_verdicts(project).champion
+        shipped = None if model_keys(project) else newest(project)
+        if shipped is not None:
+            return _choice(project, shipped.name, shipped)
         return _choice(project, key, project / MODELS / key, champion=True)
     folder = project / MODELS / named
     if "/" not in named and named not in NOT_MODELS and folder.is_dir():
         return _choice(project, named, folder)
+    if "/" not in named and (project / RELEASED / named).is_dir():
+        return _choice(project, named, project / RELEASED / named)
     path = Path(named)
     path = path if path.is_absolute() or path.is_dir() else project / path
     return _choice(project, path.name, path)
@@ -138,20 +145,16 @@ def explain_with(
 
     Raises QueenError: no encoder, a model that does not fit it, a finished game.
     """
-    encoder = project / ENCODER
-    if not (encoder / CONFIG).is_file():
-        raise QueenError(
-            "the encoder is not here", where=str(encoder), remedy="run `queen run encoder`"
-        )
+    encoder = encoder_for(project, model.folder)
     from queen.generation.explainer import explain
     from queen.generation.loading import Loading, load_speaker
 
-    _quiet()
+    quiet()
     speaker = load_speaker(Loading(model.folder, encoder, batch_size=1))
     return explain(speaker, position, max_tokens=tokens, free=free)
 
 
-def _quiet() -> None:
+def quiet() -> None:
     """Loading weights is no news to somebody who asked for a move."""
     from transformers.utils import logging
 

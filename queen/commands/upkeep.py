@@ -57,6 +57,9 @@ def verify(root: Path, state: State) -> Iterator[str]:
     found: dict[str, Artifact] = {}
     for folder in artifact_folders(root):
         yield from _verify_folder(root, folder, found)
+    for record in sorted(root.glob(f"models/released/*/{RECORD}")):
+        # What a release was made from may have been made anew since.
+        yield from _verify_folder(root, record.parent, {})
     yield from _verify_inputs(found)
     yield from _verify_lock(root)
     yield from _verify_verdicts(root, found)

@@ -1,0 +1,143 @@
+"""The card of a released model: data, networks, engines, licences, strength and limits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from queen.lineage.artifact import Artifact, read_record
+from queen.lineage.verdicts import Judgement
+from stages.released import Reference
+
+TEMPLATE = """---
+license: gpl-3.0
+library_name: transformers
+pipeline_tag: text-generation
+tags: [chess, explanation, queen]
+---
+# {name}
+
+A QUEEN: a small language model bridged to a frozen Lc0 network, which plays chess and explains its
+moves. Made from `{model}` ({content}), its weights rounded to bfloat16.
+
+    queen explain startpos --model {short}
+    queen uci --model {short}
+
+## Data
+{data}
+
+## Networks and engines
+{networks}
+
+## Licences
+{licences}
+
+## Strength
+{strength}
+
+Verdict against its parent: {verdict}.
+
+Measured before the weights were rounded, on positions and games set aside from training.
+
+## Limits
+- Standard chess only, in English, in the notation of its training text.
+- It is small: its first moves are far weaker than those of the network it reads, its lines and
+  statements weaker still. What it says can be false: nothing checks its words when it speaks.
+- Unless decoding is guided, a text can hold illegal moves (see "legal" above).
+- It does not search. Its scores are written by the model and are not an engine's.
+"""
+SHARES = {
+    "fnmr": "first moves that are no mistake, free decoding",
+    "fnmr_constrained": "first moves that are no mistake, legal moves only",
+    "parseable": "texts of the right form, free decoding",
+    "whole": "texts that are whole and sound explanations, free decoding",
+    "legal": "texts without an illegal move, free decoding",
+    "nmr5": "lines of five plies without a mistake",
+    "independence": "first moves that differ from the encoder's",
+}
+
+
+@dataclass(frozen=True)
+class Released:
+    """What the card tells of."""
+
+    name: str
+    model: Artifact
+    evaluation: Artifact
+    judgement: Judgement
+    encoder: Reference
+
+
+def release_card(told: Released, project: Path) -> str:
+    """The card as Markdown with Hugging Face's front matter."""
+    return TEMPLATE.format(
+        name=told.name,
+        short=told.name.split("/")[-1],
+        model=told.model.name,
+        content=told.model.content[:12],
+        data=_list(_data(told, project)),
+        networks=_list(_networks(told)),
+        licences=_list(f"{source}: {text}" for source, text in sorted(_licences(told).items())),
+        strength=_list(_strength(told)),
+        verdict=f"{told.judgement.verdict} ({told.judgement.reason})",
+    )
+
+
+def _list(lines: Iterator[str]) -> str:
+    return "\n".join(f"- {line}" for line in lines) or "- none recorded"
+
+
+def _data(told: Released, project: Path) -> Iterator[str]:
+    """The games it all comes from, and what each training input counted."""
+    if (project / "data/games/record.json").is_file():
+        record = read_record(project / "data/games")
+        counts = ", ".join(f"{value} {name}" for name, value in sorted(record.counts.items()))
+        yield f"games: {record.params.get('source')} ({counts})"
+    for entry in told.model.record.inputs:
+        if entry.name.startswith("data/"):
+            yield f"{entry.role}: {entry.name} ({entry.content[:12]})"
+    for name, value in sorted(told.model.record.counts.items()):
+        yield f"{name} of the last training: {value}"
+
+
+def _networks(told: Released) -> Iterator[str]:
+    yield (
+        f"encoder: {told.encoder.source} (weights {told.encoder.weights[:12]}), fetched when first "
+        "needed and not part of this folder"
+    )
+    for role, identity in sorted(told.evaluation.record.identities.items()):
+        if isinstance(identity, Mapping) and "name" in identity:
+            version = str(identity.get("version", ""))
+            yield f"{role}: {identity['name']} {version}".rstrip()
+
+
+def _licences(told: Released) -> dict[str, str]:
+    return {**told.evaluation.record.licences, **told.model.record.licences}
+
+
+def _strength(told: Released) -> Iterator[str]:
+    """Figures of the evaluation by split and kind of position, with intervals where it has them."""
+    figures = told.evaluation.record.figures
+    for split in ("test", "dev"):
+        for kind in ("general", "tactical", "all"):
+            for name, words in SHARES.items():
+                value = figures.get(f"{split}.{kind}.{name}")
+                if value is not None:
+                    bounds = _bounds(figures, f"{split}.{kind}.{name}")
+                    yield f"{split} positions, {kind}: {value:.1%}{bounds} {words}"
+    if "elo" in figures:
+        low, high = (figures.get(f"elo_{side}") for side in ("low", "high"))
+        yield (
+            f"Elo {figures['elo']:.0f} ({_open(low, '-inf')} .. {_open(high, '+inf')}) on the "
+            "scale of the project's opponents"
+        )
+
+
+def _bounds(figures: Mapping[str, float], name: str) -> str:
+    low, high = figures.get(f"{name}_low"), figures.get(f"{name}_high")
+    return "" if low is None or high is None else f" [{low:.1%}, {high:.1%}]"
+
+
+def _open(value: float | None, word: str) -> str:
+    return word if value is None else f"{value:.0f}"
