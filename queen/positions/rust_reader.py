@@ -1,0 +1,257 @@
+"""Games by the Rust reader: as arrays, made to agree with python-chess.
+
+It takes what it can be trusted with, which is nearly everything, and hands the rest to the
+reference: games it finds a fault in (long algebraic moves are one to it), movetext of an unusual
+form, and starts that it sees otherwise.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import rust_pgn_reader_python_binding as rust
+
+from queen.positions import comments
+from queen.positions.en_passant import KING, ROOK, capturable
+from queen.positions.headers import USUAL
+from queen.positions.packed import (
+    BLACK_CODE,
+    BLACK_ROOKS,
+    EN_PASSANT,
+    NO_SQUARE,
+    POSITION_BYTES,
+    SIDE,
+    WHITE_ROOKS,
+    Packed,
+    squares_of,
+)
+from queen.positions.reading import NO_MOVES, Movetext, Plies, Reader, merged, no_plies
+from queen.positions.reference import ReferenceReader
+
+GAMES_AT_ONCE = 512  # so that their arrays stay in the processor's caches
+# Movetext of these bytes alone, with comments that close, needs no further look.
+_USUAL = b" \n\r0123456789.abcdefghklvxKQRBNO+#=!?-*/{}[]:%"
+_COMMENT = rb"\{[^{}]*+\}"
+_FIRST = rb"(?:[\s0-9.]|" + _COMMENT + rb")*+[a-hKQRBNO]"  # no variation before the first move
+_TAME = re.compile(
+    _FIRST + rb"(?:[\s0-9.a-hKQRBNOx+#=!?$*/()-]++|" + _COMMENT + rb")*+\Z",
+)
+_MATE = b"[%eval #"
+_ENDINGS = {"White": 1, "Draw": 0, "Black": -1}
+
+
+def _pair_codes() -> npt.NDArray[np.uint8]:
+    """Our byte of two squares by the reader's two bytes (Black's pieces are 7 to 12 there)."""
+    pair = np.arange(1 << 16)
+    low, high = pair & 15, pair >> 8 & 15
+    low, high = (square + 2 * (square > KING) for square in (low, high))
+    return (low | high << 4).astype(np.uint8)
+
+
+_PAIRS = _pair_codes()
+
+
+class RustReader:
+    """Reads games with `rust-pgn-reader-python-binding`, the odd ones with the reference."""
+
+    def __init__(self, reference: Reader | None = None) -> None:
+        self.reference = reference or ReferenceReader()
+
+    def read(self, games: Sequence[Movetext]) -> Plies:
+        """The plies of games, the good ones before a fault too."""
+        texts = [_tame(game) for game in games]
+        taken = [number for number, text in enumerate(texts) if text is not None]
+        pieces, left = [], [number for number, text in enumerate(texts) if text is None]
+        for first in range(0, len(taken), GAMES_AT_ONCE):
+            numbers = taken[first : first + GAMES_AT_ONCE]
+            sure, plies = _read([games[n] for n in numbers], [texts[n] or b"" for n in numbers])
+            pieces.append(([numbers[n] for n in np.flatnonzero(sure)], plies))
+            left += [numbers[n] for n in np.flatnonzero(~sure)]
+        if left:
+            pieces.append((left, self.reference.read([games[n] for n in left])))
+        return merged(len(games), pieces) if pieces else no_plies(0)
+
+
+def _tame(game: Movetext) -> bytes | None:
+    """The text to read fast, with mates as numbers; None if the reference must read it."""
+    body = game.body
+    if game.cut:
+        return None
+    usual = game.plain and not body.translate(None, _USUAL) and body.count(b"{") == body.count(b"}")
+    if not usual or _MATE in body:
+        if not usual and not body.isascii():
+            body = _utf8(body)
+        body = comments.numeric(body)
+        if _TAME.match(body) is None:
+            return None
+    if game.start.fen is None:
+        return body
+    variant = b'[Variant "Chess960"]\n' if game.start.chess960 else b""
+    return b'%s[FEN "%s"]\n\n%s' % (variant, game.start.fen.encode(), body)
+
+
+def _utf8(body: bytes) -> bytes:
+    try:
+        body.decode()
+    except UnicodeDecodeError:
+        return body.decode("latin-1").encode()
+    return body
+
+
+@dataclass
+class _Read:
+    """The reader's arrays of some games: g games, n plies, n + g positions."""
+
+    first: npt.NDArray[np.int64]  # of each game its start among the positions, [g]
+    lengths: npt.NDArray[np.int64]  # plies of each game, [g]
+    packed: Packed  # [n + g, 36]
+    moves: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]
+
+
+def _read(games: Sequence[Movetext], texts: Sequence[bytes]) -> tuple[npt.NDArray[np.bool_], Plies]:
+    """Which games were read for sure, [g], and the plies of those."""
+    array = pa.chunked_array([pa.array(texts, pa.string())])
+    (chunk,) = rust.parse_games(array, num_threads=1).chunks
+    offsets = np.asarray(chunk.position_offsets, np.int64)
+    lengths = np.diff(np.asarray(chunk.move_offsets, np.int64))
+    packed = _packed(chunk, games, np.diff(offsets))
+    sure = np.asarray(chunk.valid) & (np.diff(offsets) == lengths + 1)
+    starts = packed[np.minimum(offsets[:-1], max(len(packed) - 1, 0))]
+    sure &= (starts == _starts(games)).all(axis=1)
+    codes = _codes(_Read(offsets[:-1], lengths, packed, _moves(chunk)), games)
+    plies = np.repeat(sure, lengths)
+    positions = np.repeat(sure, np.diff(offsets))
+    positions[offsets[:-1][sure]] = False
+    outcomes = [_ENDINGS.get(told, -2) for told in chunk.outcome]
+    return sure, Plies(
+        lengths=lengths[sure],
+        packed=packed[positions],
+        halfmove=np.asarray(chunk.halfmove_clock)[positions],
+        move=codes[plies],
+        clock=np.asarray(chunk.clocks)[plies],
+        evals=np.asarray(chunk.evals)[plies],
+        endings=np.array(outcomes, np.int8)[sure],
+        faults=_without_moves(lengths[sure]),
+    )
+
+
+def _without_moves(lengths: npt.NDArray[np.int64]) -> dict[int, tuple[str, str]]:
+    empty = np.flatnonzero(lengths == 0).tolist()
+    return dict.fromkeys(empty, (NO_MOVES, "the game has no moves"))
+
+
+def _starts(games: Sequence[Movetext]) -> Packed:
+    rows = np.frombuffer(b"".join(game.start.row for game in games), np.uint8)
+    return rows.reshape(len(games), POSITION_BYTES)
+
+
+def _packed(chunk: Any, games: Sequence[Movetext], counts: npt.NDArray[np.int64]) -> Packed:
+    """All positions in 36 bytes, [n + g, 36]."""
+    boards = np.asarray(chunk.boards).reshape(-1, 64)
+    out = np.empty((len(boards), POSITION_BYTES), np.uint8)
+    out[:, :32] = _PAIRS[boards.view("<u2")]
+    white = np.asarray(chunk.turn)
+    out[:, SIDE] = ~white
+    rights = np.asarray(chunk.castling).astype(np.uint8)
+    bits = _rook_bits(games, counts)
+    out[:, WHITE_ROOKS] = rights[:, 0] * bits[..., 0] | rights[:, 1] * bits[..., 1]
+    out[:, BLACK_ROOKS] = rights[:, 2] * bits[..., 2] | rights[:, 3] * bits[..., 3]
+    out[:, EN_PASSANT] = NO_SQUARE
+    files = np.asarray(chunk.en_passant)
+    told = np.flatnonzero(files >= 0)
+    target = files[told].astype(np.int64) + np.where(white[told], 40, 16)
+    near = _pawn_near(boards, told, target, white[told])
+    told, target = told[near], target[near]
+    legal = capturable(squares_of(out[told]), white[told], target)
+    out[told[legal], EN_PASSANT] = target[legal]
+    return out
+
+
+def _pawn_near(
+    boards: Packed,
+    rows: npt.NDArray[np.int64],
+    target: npt.NDArray[np.int64],
+    white: npt.NDArray[np.bool_],
+) -> npt.NDArray[np.bool_]:
+    """Whether a pawn stands beside the one that moved two: the cheap look that most fail."""
+    pushed, file = np.where(white, target - 8, target + 8), target % 8
+    pawn = np.where(white, 1, KING + 1)
+    left = (file > 0) & (boards[rows, np.maximum(pushed - 1, 0)] == pawn)
+    return left | (file < 7) & (boards[rows, np.minimum(pushed + 1, 63)] == pawn)
+
+
+def _rook_bits(
+    games: Sequence[Movetext], counts: npt.NDArray[np.int64]
+) -> npt.NDArray[np.uint8]:
+    """Bits of the castling rooks' files for K, Q, k, q: [4] if all are as usual, else [n + g, 4]."""
+    if all(game.start.rooks == USUAL.rooks for game in games):
+        return np.array([128, 1, 128, 1], np.uint8)
+    files = np.array([game.start.rooks for game in games])
+    bits = np.where(files < 0, 0, 1 << np.maximum(files, 0)).astype(np.uint8)
+    return np.repeat(bits, counts, axis=0)
+
+
+def _moves(chunk: Any) -> tuple[npt.NDArray[np.int64], ...]:
+    named = (chunk.from_squares, chunk.to_squares, chunk.promotions)
+    origin, target, promoted = (np.asarray(x).astype(np.int64) for x in named)
+    return origin, target, np.maximum(promoted, 0)
+
+
+def _codes(read: _Read, games: Sequence[Movetext]) -> npt.NDArray[np.uint16]:
+    """Codes of all moves, [n]; castling that only Chess960 knows is the king onto its rook."""
+    origin, target, promoted = read.moves
+    if any(game.start.chess960 for game in games):
+        target = target.copy()
+        before = np.arange(len(origin)) + np.repeat(np.arange(len(games)), read.lengths)
+        rows = np.flatnonzero(_king_moves(read.packed[before], origin))
+        _castle_onto_rooks(read.packed, before[rows], rows, origin, target)
+    return (origin | target << 6 | promoted << 12).astype(np.uint16)
+
+
+def _king_moves(before: Packed, origin: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    """Which moves are a king's with rights that are not those of usual chess."""
+    pair = before[np.arange(len(before)), origin // 2]
+    king = (np.where(origin % 2, pair >> 4, pair) & 7) == KING
+    return king & (before[:, WHITE_ROOKS] | before[:, BLACK_ROOKS] > 0)
+
+
+def _castle_onto_rooks(
+    packed: Packed,
+    before: npt.NDArray[np.int64],
+    rows: npt.NDArray[np.int64],
+    origin: npt.NDArray[np.int64],
+    target: npt.NDArray[np.int64],
+) -> None:
+    """Turn castling among the moves `rows` into the king's move onto its rook.
+
+    The reader gives castling as the king's way to the g- or c-file. It is castling if the king
+    goes two files or more, or if the rook moves with it.
+    """
+    board, after = squares_of(packed[before]), squares_of(packed[before + 1])
+    white = packed[before, SIDE] == 0
+    rook = np.where(white, ROOK, ROOK + BLACK_CODE)[:, None]
+    rooks_moved = ((board == rook) != (after == rook)).any(axis=1)
+    far = np.abs(origin[rows] % 8 - target[rows] % 8) >= 2
+    castling = np.flatnonzero((rooks_moved | far) & ~_usual_rights(packed[before], board))
+    rank = np.where(white, 0, 56)[castling]
+    rights = np.where(white, packed[before, WHITE_ROOKS], packed[before, BLACK_ROOKS])[castling]
+    files = np.arange(8)
+    king = origin[rows[castling]] % 8
+    short = target[rows[castling]] % 8 == 6
+    side = np.where(short[:, None], files > king[:, None], files < king[:, None])
+    held = (rights[:, None] >> files & 1).astype(bool) & side
+    target[rows[castling]] = rank + np.argmax(held, axis=1)
+
+
+def _usual_rights(packed: Packed, board: Packed) -> npt.NDArray[np.bool_]:
+    """Whether all rights are of kings on the e-file and rooks in the corners."""
+    corners = ((packed[:, WHITE_ROOKS] | packed[:, BLACK_ROOKS]) & 0x7E) == 0
+    white = (packed[:, WHITE_ROOKS] == 0) | (board[:, 4] == KING)
+    black = (packed[:, BLACK_ROOKS] == 0) | (board[:, 60] == KING + BLACK_CODE)
+    return corners & white & black
