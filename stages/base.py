@@ -40,7 +40,7 @@ class Machine:
     """What this machine may use; never part of a key or a record.
 
     Attributes:
-        workers: engine processes.
+        workers: engine processes, and processes that read game archives.
         threads: torch's threads, of all ranks together.
         cache_mb: MiB of encoder states kept in memory.
         generators: processes that write texts, with one thread each; 1 writes in the stage's own,

@@ -16,6 +16,7 @@ from queen.games.chess.pgn import Game, PgnError, Reject, read_games, split_of
 from queen.lineage.artifact import Draft, file_digest
 from stages import gates
 from stages.base import ROWS, Job, Shard, StageSpec, concat_shards, rows_table, write_rows
+from stages.sources import game_files
 
 REJECTS = "rejects.parquet"
 EVENT = "Queen engine games"
@@ -127,19 +128,7 @@ def _no_game(source: str, drops: Counter[str], rejects: list[dict[str, Any]]) ->
 
 
 def _sources(job: Job[Params]) -> list[Path]:
-    source = Path(job.params.source)
-    source = source if source.is_absolute() else job.project / source
-    if source.is_dir():
-        found = sorted(p for p in source.rglob("*") if p.is_file() and ".pgn" in p.name)
-    else:
-        found = [source] if source.is_file() else []
-    if not found:
-        raise QueenError(
-            "no game file here",
-            where=str(source),
-            remedy="set games.source to a .pgn, .pgn.gz, .pgn.zst file or a folder of them",
-        )
-    return found
+    return game_files(job.params.source, job.project, "games.source")
 
 
 def _row(game: Game, job: Job[Params]) -> dict[str, Any]:

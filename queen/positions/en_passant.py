@@ -79,7 +79,7 @@ def _attacked(board: Packed, white: Bools) -> Bools:
     rays = board[rows[:, None, None], _RAYS[king]]
     first = np.take_along_axis(rays, np.argmax(rays != 0, axis=2)[:, :, None], axis=2)[:, :, 0]
     slider = np.where(np.arange(8) < 4, ROOK, BISHOP) + enemy
-    seen = ((first == slider) | (first == QUEEN + enemy)).any(axis=1)
+    seen: Bools = ((first == slider) | (first == QUEEN + enemy)).any(axis=1)
     seen |= (board[rows[:, None], _LEAPS[king]] == KNIGHT + enemy).any(axis=1)
     seen |= (board[rows[:, None], _NEAR[king]] == KING + enemy).any(axis=1)
     pawns = np.where(white[:, None], _NEAR[king][:, 4:6], _NEAR[king][:, 6:8])

@@ -123,4 +123,5 @@ def _order(lengths: npt.NDArray[np.int64], games: npt.NDArray[np.int64]) -> npt.
     starts = np.cumsum(lengths) - lengths
     long = lengths[games]
     begin = np.cumsum(long) - long
-    return np.arange(long.sum()) + np.repeat(starts[games] - begin, long)
+    order: npt.NDArray[np.int64] = np.arange(long.sum()) + np.repeat(starts[games] - begin, long)
+    return order

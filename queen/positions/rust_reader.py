@@ -111,7 +111,7 @@ class _Read:
     first: npt.NDArray[np.int64]  # of each game its start among the positions, [g]
     lengths: npt.NDArray[np.int64]  # plies of each game, [g]
     packed: Packed  # [n + g, 36]
-    moves: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]
+    moves: tuple[npt.NDArray[np.int64], ...]  # from, to, promotion's piece type, each [n]
 
 
 def _read(games: Sequence[Movetext], texts: Sequence[bytes]) -> tuple[npt.NDArray[np.bool_], Plies]:
@@ -119,16 +119,16 @@ def _read(games: Sequence[Movetext], texts: Sequence[bytes]) -> tuple[npt.NDArra
     array = pa.chunked_array([pa.array(texts, pa.string())])
     (chunk,) = rust.parse_games(array, num_threads=1).chunks
     offsets = np.asarray(chunk.position_offsets, np.int64)
-    lengths = np.diff(np.asarray(chunk.move_offsets, np.int64))
-    packed = _packed(chunk, games, np.diff(offsets))
-    sure = np.asarray(chunk.valid) & (np.diff(offsets) == lengths + 1)
+    counts, lengths = _runs(chunk.position_offsets), _runs(chunk.move_offsets)
+    packed = _packed(chunk, games, counts)
+    sure = np.asarray(chunk.valid) & (counts == lengths + 1)
     starts = packed[np.minimum(offsets[:-1], max(len(packed) - 1, 0))]
     sure &= (starts == _starts(games)).all(axis=1)
     codes = _codes(_Read(offsets[:-1], lengths, packed, _moves(chunk)), games)
     plies = np.repeat(sure, lengths)
-    positions = np.repeat(sure, np.diff(offsets))
+    positions = np.repeat(sure, counts)
     positions[offsets[:-1][sure]] = False
-    outcomes = [_ENDINGS.get(told, -2) for told in chunk.outcome]
+    outcomes = [_ENDINGS.get(told or "", -2) for told in chunk.outcome]
     return sure, Plies(
         lengths=lengths[sure],
         packed=packed[positions],
@@ -139,6 +139,11 @@ def _read(games: Sequence[Movetext], texts: Sequence[bytes]) -> tuple[npt.NDArra
         endings=np.array(outcomes, np.int8)[sure],
         faults=_without_moves(lengths[sure]),
     )
+
+
+def _runs(offsets: Any) -> npt.NDArray[np.int64]:
+    ends = np.asarray(offsets, np.int64)
+    return ends[1:] - ends[:-1]
 
 
 def _without_moves(lengths: npt.NDArray[np.int64]) -> dict[int, tuple[str, str]]:
@@ -180,16 +185,16 @@ def _pawn_near(
     white: npt.NDArray[np.bool_],
 ) -> npt.NDArray[np.bool_]:
     """Whether a pawn stands beside the one that moved two: the cheap look that most fail."""
+    beside: npt.NDArray[np.bool_]
     pushed, file = np.where(white, target - 8, target + 8), target % 8
     pawn = np.where(white, 1, KING + 1)
     left = (file > 0) & (boards[rows, np.maximum(pushed - 1, 0)] == pawn)
-    return left | (file < 7) & (boards[rows, np.minimum(pushed + 1, 63)] == pawn)
+    beside = left | (file < 7) & (boards[rows, np.minimum(pushed + 1, 63)] == pawn)
+    return beside
 
 
-def _rook_bits(
-    games: Sequence[Movetext], counts: npt.NDArray[np.int64]
-) -> npt.NDArray[np.uint8]:
-    """Bits of the castling rooks' files for K, Q, k, q: [4] if all are as usual, else [n + g, 4]."""
+def _rook_bits(games: Sequence[Movetext], counts: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
+    """Bits of the castling rooks' files for K, Q, k, q: [4] if all are usual, else [n + g, 4]."""
     if all(game.start.rooks == USUAL.rooks for game in games):
         return np.array([128, 1, 128, 1], np.uint8)
     files = np.array([game.start.rooks for game in games])
@@ -218,7 +223,8 @@ def _king_moves(before: Packed, origin: npt.NDArray[np.int64]) -> npt.NDArray[np
     """Which moves are a king's with rights that are not those of usual chess."""
     pair = before[np.arange(len(before)), origin // 2]
     king = (np.where(origin % 2, pair >> 4, pair) & 7) == KING
-    return king & (before[:, WHITE_ROOKS] | before[:, BLACK_ROOKS] > 0)
+    moved: npt.NDArray[np.bool_] = king & ((before[:, WHITE_ROOKS] | before[:, BLACK_ROOKS]) > 0)
+    return moved
 
 
 def _castle_onto_rooks(
@@ -254,4 +260,5 @@ def _usual_rights(packed: Packed, board: Packed) -> npt.NDArray[np.bool_]:
     corners = ((packed[:, WHITE_ROOKS] | packed[:, BLACK_ROOKS]) & 0x7E) == 0
     white = (packed[:, WHITE_ROOKS] == 0) | (board[:, 4] == KING)
     black = (packed[:, BLACK_ROOKS] == 0) | (board[:, 60] == KING + BLACK_CODE)
-    return corners & white & black
+    usual: npt.NDArray[np.bool_] = corners & white & black
+    return usual

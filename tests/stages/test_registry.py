@@ -37,7 +37,7 @@ def test_both_know_the_same_stages() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_inputs_outputs_and_commands_agree(name: str) -> None:
     spec, body = spec_of(name), declared(name)
-    files = {"${games.source}"} if name == "games" else set()
+    files = {f"${{{name}.source}}"} if name in ("games", "extract") else set()
     assert set(body.get("deps", [])) == {templated(p, spec) for p in spec.inputs.values()} | files
     (out,) = body["outs"]
     path, options = next(iter(out.items())) if isinstance(out, dict) else (out, {})
