@@ -24,6 +24,7 @@ from queen.lineage.verdicts import Verdicts, read_verdicts
 from queen.lineage.yamlio import read_yaml
 
 LOCK_FILE = "dvc.lock"
+ASIDE = "aside"
 REFUSED = 2
 STOPPED = (130, -2, 143, -15)  # by a person: SIGINT, SIGTERM
 
@@ -97,8 +98,12 @@ class Pipeline:
         return {_short(stage): stage for stage in self._graph.nodes}
 
     def names(self, target: str | None = None) -> list[str]:
-        """Stages to walk for a target (or all), upstream first, each round after its parent."""
-        wanted = set(self._stages) if target is None else {target, *self._above(target)}
+        """Stages to walk for a target, upstream first, each round after its parent.
+
+        Without a target these are all but those that dvc.yaml sets `aside` (in their `meta`), a
+        line of their own that runs only when named.
+        """
+        wanted = self._usual() if target is None else {target, *self._above(target)}
         places = {name: place for place, name in enumerate(self._dvc_order())}
         rounds = {key: place for place, key in enumerate(ordered(read_rounds(self.root)))}
 
@@ -106,6 +111,9 @@ class Pipeline:
             return (rounds.get(name.partition("@")[2], -1), places[name])
 
         return _topological(sorted(wanted, key=rank), self._direct)
+
+    def _usual(self) -> set[str]:
+        return {n for n, stage in self._stages.items() if not (stage.meta or {}).get(ASIDE)}
 
     def _dvc_order(self) -> list[str]:
         """The order in which `dvc repro` would go."""

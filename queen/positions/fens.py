@@ -92,7 +92,7 @@ def _castling(packed: Packed) -> npt.NDArray[np.uint8]:
     """The third field, [n, 4]."""
     white, black = packed[:, WHITE_ROOKS], packed[:, BLACK_ROOKS]
     usual = (white >> 7 << 3) | (white & 1) << 2 | (black >> 7 << 1) | (black & 1)
-    out = _table(_USUAL)[usual]
+    out: npt.NDArray[np.uint8] = _table(_USUAL)[usual]
     e1, e8 = packed[:, 2] & 15, packed[:, 30] & 15
     odd = (((white | black) & 0x7E) != 0) | ((white != 0) & (e1 != _KING))
     odd |= (black != 0) & (e8 != _KING + BLACK_CODE)

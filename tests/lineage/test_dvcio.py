@@ -55,6 +55,17 @@ def test_rounds_are_walked_whole_and_after_their_parents(toy: Path) -> None:
     ]
 
 
+def test_a_stage_set_aside_is_walked_only_when_named(toy: Path) -> None:
+    usual = Pipeline(toy).names()
+    with (toy / "dvc.yaml").open("a") as stream:
+        stream.write(
+            "\n  bulk:\n    cmd: echo\n    deps: [data/games]\n    meta: {aside: true}\n"
+            "    outs: [data/bulk]\n"
+        )
+    assert Pipeline(toy).names() == usual
+    assert Pipeline(toy).names("bulk") == ["games", "bulk"]
+
+
 def test_an_unknown_stage_is_named_with_the_nearest(toy: Path) -> None:
     with pytest.raises(PipelineError, match="did you mean 'filter@r1'"):
         Pipeline(toy).names("filtre@r1")

@@ -10,7 +10,7 @@ import yaml
 
 from queen.errors import QueenError
 from stages.base import StageSpec
-from stages.registry import NAMES, find_stage, spec_of
+from stages.registry import DATASET, NAMES, find_stage, spec_of
 
 ROOT = Path(__file__).resolve().parents[2]
 DVC = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
@@ -45,6 +45,11 @@ def test_inputs_outputs_and_commands_agree(name: str) -> None:
     assert options == ({"persist": True} if spec.per == "round" else {})
     key = "" if spec.per == "once" else "@${key}"
     assert body["cmd"] == f"python -m stages {name}{key}"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_bulk_data_set_stands_aside(name: str) -> None:
+    assert declared(name).get("meta", {}).get("aside", False) == (name in DATASET)
 
 
 @pytest.mark.parametrize("name", NAMES)
