@@ -118,6 +118,8 @@ def _read(games: Sequence[Movetext], texts: Sequence[bytes]) -> tuple[npt.NDArra
     """Which games were read for sure, [g], and the plies of those."""
     array = pa.chunked_array([pa.array(texts, pa.string())])
     (chunk,) = rust.parse_games(array, num_threads=1).chunks
+    if chunk.num_games != len(games):
+        return _read_apart(games, texts)
     offsets = np.asarray(chunk.position_offsets, np.int64)
     counts, lengths = _runs(chunk.position_offsets), _runs(chunk.move_offsets)
     packed = _packed(chunk, games, counts)
@@ -139,6 +141,20 @@ def _read(games: Sequence[Movetext], texts: Sequence[bytes]) -> tuple[npt.NDArra
         endings=np.array(outcomes, np.int8)[sure],
         faults=_without_moves(lengths[sure]),
     )
+
+
+def _read_apart(
+    games: Sequence[Movetext], texts: Sequence[bytes]
+) -> tuple[npt.NDArray[np.bool_], Plies]:
+    """The same where a text is no game to the reader: halved until it stands alone."""
+    if len(games) == 1:
+        return np.zeros(1, np.bool_), no_plies(0)
+    middle = len(games) // 2
+    first, second = _read(games[:middle], texts[:middle]), _read(games[middle:], texts[middle:])
+    counts = [len(plies.lengths) for _, plies in (first, second)]
+    numbers = [range(counts[0]), range(counts[0], sum(counts))]
+    halves = list(zip(numbers, (first[1], second[1]), strict=True))
+    return np.concatenate([first[0], second[0]]), merged(sum(counts), halves)
 
 
 def _runs(offsets: Any) -> npt.NDArray[np.int64]:

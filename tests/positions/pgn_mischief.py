@@ -7,15 +7,17 @@ import random
 import chess
 
 JUNK = (
-    "1-0 * 0-1 1/2-1/2 ( ) e.p. .. $5 $ ! ?? 1. ... 5 O-O O-O-O 0-0 0-0-0 -- Z0 a abc Nf =Q + # 1- / - "
-    "x 1/2 e2e4 g1f3 Ng1f3 Ng1-f3 e2-e4 N exd5 R B KK b 12 3.e4 3...e5 e4e5 Nf3Nf6 Nf3+ e4# e4! e4=Q "
-    "d8=Q d8Q = bxa O OO o-o 000 0 00 1.1 O-O- 1-00 1--0 10-0 { } {x ; % k l v : [ ] (2. --) ({x})"
-).split(" ")  # fmt: skip
+    "1-0 * 0-1 1/2-1/2 ( ) e.p. .. $5 $ ! ?? 1. ... 5 O-O O-O-O 0-0 0-0-0 -- Z0 a abc Nf =Q + # "
+    "1- / - x 1/2 e2e4 g1f3 Ng1f3 Ng1-f3 e2-e4 N exd5 R B KK b 12 3.e4 3...e5 e4e5 Nf3Nf6 Nf3+ "
+    "e4# e4! e4=Q d8=Q d8Q = bxa O OO o-o 000 0 00 1.1 O-O- 1-00 1--0 10-0 { } {x ; % k l v : [ "
+    "] (2. --) ({x})"
+).split()  # noqa: SIM905
 TAGS = (
     "[%clk 0:01:02]", "[%clk 1:02:03.5]", "[%clk 0:0:1]", "[%clk 00:00:99]", "[%clk 300:00:00]",
     "[%eval 0.24]", "[%eval -3]", "[%eval 12.3]", "[%eval #3]", "[%eval #-12]", "[%eval 0.37,20]",
     "[%eval #4,18]", "[%eval 0.1][%eval 0.2]", "[%csl Ge4]", "best was Nf3", "#", "[%clk]", "é",
-    "[%eval 1e3]", "[%eval 200000]", "[%clk 0:300:00]", "[%eval #]", "[%clk\n0:00:07]", "[%emt 0.1]",
+    "[%eval 1e3]", "[%eval 200000]", "[%clk 0:300:00]", "[%eval #]", "[%clk\n0:00:07]",
+    "[%emt 0.1]",
 )  # fmt: skip
 LETTERS = "0123456789:.-+[]% \nclkeva#,"
 
