@@ -120,10 +120,12 @@ def _end_of_part(held: bytearray, size: int) -> int:
         if _begins_game(held, at):
             return at
         at = held.find(_EVENT, at + 1, size + SLACK)
+    if len(held) < size + SLACK:
+        return len(held)  # the stream's last part
     for pattern in _LESSER:
         if found := pattern.search(held, size, size + SLACK):
             return found.end()
-    return min(size + SLACK, len(held))
+    return size + SLACK
 
 
 def _begins_game(data: bytes | bytearray, at: int) -> bool:

@@ -6,12 +6,12 @@ import random
 
 import chess
 
-JUNK = (
-    "1-0 * 0-1 1/2-1/2 ( ) e.p. .. $5 $ ! ?? 1. ... 5 O-O O-O-O 0-0 0-0-0 -- Z0 a abc Nf =Q + # "
-    "1- / - x 1/2 e2e4 g1f3 Ng1f3 Ng1-f3 e2-e4 N exd5 R B KK b 12 3.e4 3...e5 e4e5 Nf3Nf6 Nf3+ "
-    "e4# e4! e4=Q d8=Q d8Q = bxa O OO o-o 000 0 00 1.1 O-O- 1-00 1--0 10-0 { } {x ; % k l v : [ "
-    "] (2. --) ({x})"
-).split()  # noqa: SIM905
+_JUNK = """
+1-0 * 0-1 1/2-1/2 ( ) e.p. .. $5 $ ! ?? 1. ... 5 O-O O-O-O 0-0 0-0-0 -- Z0 a abc Nf =Q + #
+1- / - x 1/2 e2e4 g1f3 Ng1f3 Ng1-f3 e2-e4 N exd5 R B KK b 12 3.e4 3...e5 e4e5 Nf3Nf6 Nf3+
+e4# e4! e4=Q d8=Q d8Q = bxa O OO o-o 000 0 00 1.1 O-O- 1-00 1--0 10-0 { } {x ; % k l v : [
+] (2. --) ({x})
+"""
 TAGS = (
     "[%clk 0:01:02]", "[%clk 1:02:03.5]", "[%clk 0:0:1]", "[%clk 00:00:99]", "[%clk 300:00:00]",
     "[%eval 0.24]", "[%eval -3]", "[%eval 12.3]", "[%eval #3]", "[%eval #-12]", "[%eval 0.37,20]",
@@ -68,6 +68,6 @@ def game(rng: random.Random, longest: int = 40, mischief: float = 0.5) -> tuple[
             words.append("(1. d4 {[%clk 9:09:09]} d5)")
     if rng.random() < mischief:
         for _ in range(rng.choice((1, 1, 2))):
-            words.insert(rng.randrange(len(words) + 1), rng.choice(JUNK))
+            words.insert(rng.randrange(len(words) + 1), rng.choice(_JUNK.split()))
     words.append(rng.choice(("1-0", "0-1", "1/2-1/2", "*", "")))
     return head, rng.choice((" ", " ", "\n")).join(words) + "\n"
