@@ -28,7 +28,12 @@ Floats = npt.NDArray[np.float32]
 
 def numeric(body: bytes) -> bytes:
     """Movetext with mates written as numbers and without the depths of evaluations."""
-    return _DEPTHS.sub(rb"\1]", _MATES.sub(_mate_as_number, body))
+    return _DEPTHS.sub(rb"\1]", numeric_mates(body))
+
+
+def numeric_mates(body: bytes) -> bytes:
+    """Movetext with mates written as numbers."""
+    return _MATES.sub(_mate_as_number, body)
 
 
 def _mate_as_number(found: re.Match[bytes]) -> bytes:

@@ -83,17 +83,20 @@ def _tame(game: Movetext) -> bytes | None:
     body = game.body
     if game.cut:
         return None
-    usual = game.plain and not body.translate(None, _USUAL) and body.count(b"{") == body.count(b"}")
-    if not usual or _MATE in body:
-        if not usual and not body.isascii():
-            body = _utf8(body)
-        body = comments.numeric(body)
+    if game.plain and _is_usual(body):
+        body = comments.numeric_mates(body) if _MATE in body else body
+    else:
+        body = comments.numeric(body if body.isascii() else _utf8(body))
         if _TAME.match(body) is None:
             return None
     if game.start.fen is None:
         return body
     variant = b'[Variant "Chess960"]\n' if game.start.chess960 else b""
     return b'%s[FEN "%s"]\n\n%s' % (variant, game.start.fen.encode(), body)
+
+
+def _is_usual(body: bytes) -> bool:
+    return not body.translate(None, _USUAL) and body.count(b"{") == body.count(b"}")
 
 
 def _utf8(body: bytes) -> bytes:
