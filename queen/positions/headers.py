@@ -65,12 +65,14 @@ class Start:
         chess960: it is played by the rules of Chess960.
         rooks: files of the rooks that castle: White's on the king's and the queen's side,
             Black's; -1 for none.
+        kings: squares of the kings, White's first.
     """
 
     row: bytes
     fen: str | None = None
     chess960: bool = False
     rooks: tuple[int, int, int, int] = (7, 0, 7, 0)
+    kings: tuple[int, int] = (chess.E1, chess.E8)
 
     def board(self) -> chess.Board:
         return chess.Board(self.fen or chess.STARTING_FEN, chess960=self.chess960)
@@ -107,7 +109,8 @@ def start_of(fen: str | None, chess960: bool) -> Start:
     board.chess960 = chess960 or board.has_chess960_castling_rights()
     if not board.is_valid():
         raise ValueError(f"{board.status()!r}: {fen}")
-    return Start(pack(board), board.fen(), board.chess960, _castling_rooks(board))
+    kings = int(board.king(chess.WHITE) or 0), int(board.king(chess.BLACK) or 0)
+    return Start(pack(board), board.fen(), board.chess960, _castling_rooks(board), kings)
 
 
 def _castling_rooks(board: chess.Board) -> tuple[int, int, int, int]:

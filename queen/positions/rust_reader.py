@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,10 +17,10 @@ import pyarrow as pa
 import rust_pgn_reader_python_binding as rust
 
 from queen.positions import comments
-from queen.positions.en_passant import KING, ROOK, capturable
+from queen.positions.chess960 import castle_onto_rooks, rights_by_moves
+from queen.positions.en_passant import KING, capturable
 from queen.positions.headers import USUAL
 from queen.positions.packed import (
-    BLACK_CODE,
     BLACK_ROOKS,
     EN_PASSANT,
     NO_SQUARE,
@@ -55,6 +54,7 @@ def _pair_codes() -> npt.NDArray[np.uint8]:
 
 
 _PAIRS = _pair_codes()
+_Moves = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]
 
 
 class RustReader:
@@ -107,16 +107,6 @@ def _utf8(body: bytes) -> bytes:
     return body
 
 
-@dataclass
-class _Read:
-    """The reader's arrays of some games: g games, n plies, n + g positions."""
-
-    first: npt.NDArray[np.int64]  # of each game its start among the positions, [g]
-    lengths: npt.NDArray[np.int64]  # plies of each game, [g]
-    packed: Packed  # [n + g, 36]
-    moves: tuple[npt.NDArray[np.int64], ...]  # from, to, promotion's piece type, each [n]
-
-
 def _read(games: Sequence[Movetext], texts: Sequence[bytes]) -> tuple[npt.NDArray[np.bool_], Plies]:
     """Which games were read for sure, [g], and the plies of those."""
     array = pa.chunked_array([pa.array(texts, pa.string())])
@@ -125,11 +115,12 @@ def _read(games: Sequence[Movetext], texts: Sequence[bytes]) -> tuple[npt.NDArra
         return _read_apart(games, texts)
     offsets = np.asarray(chunk.position_offsets, np.int64)
     counts, lengths = _runs(chunk.position_offsets), _runs(chunk.move_offsets)
-    packed = _packed(chunk, games, counts)
-    sure = np.asarray(chunk.valid) & (counts == lengths + 1)
-    starts = packed[np.minimum(offsets[:-1], max(len(packed) - 1, 0))]
-    sure &= (starts == _starts(games)).all(axis=1)
-    codes = _codes(_Read(offsets[:-1], lengths, packed, _moves(chunk)), games)
+    if (counts != lengths + 1).any():
+        return _read_apart(games, texts)
+    moves = _moves(chunk)
+    packed = _packed(chunk, games, lengths, moves)
+    sure = np.asarray(chunk.valid) & (packed[offsets[:-1]] == _starts(games)).all(axis=1)
+    codes = _codes(games, packed, lengths, moves)
     plies = np.repeat(sure, lengths)
     positions = np.repeat(sure, counts)
     positions[offsets[:-1][sure]] = False
@@ -175,17 +166,22 @@ def _starts(games: Sequence[Movetext]) -> Packed:
     return rows.reshape(len(games), POSITION_BYTES)
 
 
-def _packed(chunk: Any, games: Sequence[Movetext], counts: npt.NDArray[np.int64]) -> Packed:
-    """All positions in 36 bytes, [n + g, 36]."""
+def _packed(
+    chunk: Any, games: Sequence[Movetext], lengths: npt.NDArray[np.int64], moves: _Moves
+) -> Packed:
+    """All positions in 36 bytes, each game's start and then its plies, [n + g, 36]."""
     boards = np.asarray(chunk.boards).reshape(-1, 64)
     out = np.empty((len(boards), POSITION_BYTES), np.uint8)
     out[:, :32] = _PAIRS[boards.view("<u2")]
     white = np.asarray(chunk.turn)
     out[:, SIDE] = ~white
-    rights = np.asarray(chunk.castling).astype(np.uint8)
-    bits = _rook_bits(games, counts)
-    out[:, WHITE_ROOKS] = rights[:, 0] * bits[..., 0] | rights[:, 1] * bits[..., 1]
-    out[:, BLACK_ROOKS] = rights[:, 2] * bits[..., 2] | rights[:, 3] * bits[..., 3]
+    if all(game.start.rooks == USUAL.rooks and not game.start.chess960 for game in games):
+        rights = np.asarray(chunk.castling).astype(np.uint8)
+        out[:, WHITE_ROOKS] = rights[:, 0] << 7 | rights[:, 1]
+        out[:, BLACK_ROOKS] = rights[:, 2] << 7 | rights[:, 3]
+    else:
+        starts = [game.start for game in games]
+        out[:, WHITE_ROOKS : BLACK_ROOKS + 1] = rights_by_moves(starts, lengths, *moves[:2])
     out[:, EN_PASSANT] = NO_SQUARE
     files = np.asarray(chunk.en_passant)
     told = np.flatnonzero(files >= 0)
@@ -212,72 +208,19 @@ def _pawn_near(
     return beside
 
 
-def _rook_bits(games: Sequence[Movetext], counts: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
-    """Bits of the castling rooks' files for K, Q, k, q: [4] if all are usual, else [n + g, 4]."""
-    if all(game.start.rooks == USUAL.rooks for game in games):
-        return np.array([128, 1, 128, 1], np.uint8)
-    files = np.array([game.start.rooks for game in games])
-    bits = np.where(files < 0, 0, 1 << np.maximum(files, 0)).astype(np.uint8)
-    return np.repeat(bits, counts, axis=0)
-
-
-def _moves(chunk: Any) -> tuple[npt.NDArray[np.int64], ...]:
+def _moves(chunk: Any) -> _Moves:
+    """From, to and promotion's piece type of all moves, each [n]."""
     named = (chunk.from_squares, chunk.to_squares, chunk.promotions)
     origin, target, promoted = (np.asarray(x).astype(np.int64) for x in named)
     return origin, target, np.maximum(promoted, 0)
 
 
-def _codes(read: _Read, games: Sequence[Movetext]) -> npt.NDArray[np.uint16]:
-    """Codes of all moves, [n]; castling that only Chess960 knows is the king onto its rook."""
-    origin, target, promoted = read.moves
+def _codes(
+    games: Sequence[Movetext], packed: Packed, lengths: npt.NDArray[np.int64], moves: _Moves
+) -> npt.NDArray[np.uint16]:
+    """Codes of all moves, [n]."""
+    origin, target, promoted = moves
     if any(game.start.chess960 for game in games):
-        target = target.copy()
-        before = np.arange(len(origin)) + np.repeat(np.arange(len(games)), read.lengths)
-        rows = np.flatnonzero(_king_moves(read.packed[before], origin))
-        _castle_onto_rooks(read.packed, before[rows], rows, origin, target)
+        before = np.arange(len(origin)) + np.repeat(np.arange(len(games)), lengths)
+        target = castle_onto_rooks(packed, before, origin, target)
     return (origin | target << 6 | promoted << 12).astype(np.uint16)
-
-
-def _king_moves(before: Packed, origin: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-    """Which moves are a king's with rights that are not those of usual chess."""
-    pair = before[np.arange(len(before)), origin // 2]
-    king = (np.where(origin % 2, pair >> 4, pair) & 7) == KING
-    moved: npt.NDArray[np.bool_] = king & ((before[:, WHITE_ROOKS] | before[:, BLACK_ROOKS]) > 0)
-    return moved
-
-
-def _castle_onto_rooks(
-    packed: Packed,
-    before: npt.NDArray[np.int64],
-    rows: npt.NDArray[np.int64],
-    origin: npt.NDArray[np.int64],
-    target: npt.NDArray[np.int64],
-) -> None:
-    """Turn castling among the moves `rows` into the king's move onto its rook.
-
-    The reader gives castling as the king's way to the g- or c-file. It is castling if the king
-    goes two files or more, or if the rook moves with it.
-    """
-    board, after = squares_of(packed[before]), squares_of(packed[before + 1])
-    white = packed[before, SIDE] == 0
-    rook = np.where(white, ROOK, ROOK + BLACK_CODE)[:, None]
-    rooks_moved = ((board == rook) != (after == rook)).any(axis=1)
-    far = np.abs(origin[rows] % 8 - target[rows] % 8) >= 2
-    castling = np.flatnonzero((rooks_moved | far) & ~_usual_rights(packed[before], board))
-    rank = np.where(white, 0, 56)[castling]
-    rights = np.where(white, packed[before, WHITE_ROOKS], packed[before, BLACK_ROOKS])[castling]
-    files = np.arange(8)
-    king = origin[rows[castling]] % 8
-    short = target[rows[castling]] % 8 == 6
-    side = np.where(short[:, None], files > king[:, None], files < king[:, None])
-    held = (rights[:, None] >> files & 1).astype(bool) & side
-    target[rows[castling]] = rank + np.argmax(held, axis=1)
-
-
-def _usual_rights(packed: Packed, board: Packed) -> npt.NDArray[np.bool_]:
-    """Whether all rights are of kings on the e-file and rooks in the corners."""
-    corners = ((packed[:, WHITE_ROOKS] | packed[:, BLACK_ROOKS]) & 0x7E) == 0
-    white = (packed[:, WHITE_ROOKS] == 0) | (board[:, 4] == KING)
-    black = (packed[:, BLACK_ROOKS] == 0) | (board[:, 60] == KING + BLACK_CODE)
-    usual: npt.NDArray[np.bool_] = corners & white & black
-    return usual

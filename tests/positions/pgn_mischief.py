@@ -46,7 +46,11 @@ def comment(rng: random.Random) -> str:
 
 
 def game(rng: random.Random, longest: int = 40, mischief: float = 0.5) -> tuple[str, str]:
-    """A game's start FEN (empty for the usual) and movetext; castling and promotion favoured."""
+    """A game's start FEN (empty for the usual) and movetext; castling and en passant favoured.
+
+    Args:
+        mischief: how likely odd words are among the moves; below 0 comments are left out too.
+    """
     board = start(rng)
     head = "" if board.fen() == chess.STARTING_FEN else board.fen()
     if head and board.chess960 and rng.random() < 0.5:
@@ -62,7 +66,7 @@ def game(rng: random.Random, longest: int = 40, mischief: float = 0.5) -> tuple[
             words.append(f"{board.fullmove_number}." + ("" if board.turn else ".."))
         words.append(board.san(move))
         board.push(move)
-        if rng.random() < 0.3:
+        if rng.random() < 0.3 and mischief >= 0:
             words.append(comment(rng))
         if rng.random() < 0.03:
             words.append("(1. d4 {[%clk 9:09:09]} d5)")

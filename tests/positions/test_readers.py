@@ -150,7 +150,7 @@ def test_castling_is_coded_so_that_the_position_understands_it() -> None:
     assert np.array_equal(first, second)
 
 
-def test_usual_games_do_not_need_the_reference() -> None:
+def test_usual_games_of_both_kinds_do_not_need_the_reference() -> None:
     rng = random.Random(11)
     board = chess.Board()
     for _ in range(60):
@@ -159,6 +159,10 @@ def test_usual_games_do_not_need_the_reference() -> None:
     bodies = [text, "1. e4 { [%eval 0.2] [%clk 0:03:00] } 1... e5 { [%eval #-3] } 2. Nf3?! *"]
     bodies += ["1. e4 $1 e5 (1... c5 2. Nf3 {best}) 2. Nf3 { good, says é } 1/2-1/2"]
     games = [movetext(body) for body in bodies]
+    for seed in range(40):
+        fen, body = game(random.Random(seed), mischief=-1.0)
+        games.append(movetext(body.replace("(1. d4 {[%clk 9:09:09]} d5)", ""), fen or None))
+    assert any(game.start.chess960 for game in games)
     assert RustReader(Refusing()).read(games).faults == {}
 
 
