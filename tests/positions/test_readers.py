@@ -166,6 +166,12 @@ def test_usual_games_of_both_kinds_do_not_need_the_reference() -> None:
     assert RustReader(Refusing()).read(games).faults == {}
 
 
+def test_the_clock_of_the_fifty_move_rule_stays_within_its_byte() -> None:
+    fen = "rnbqkbnr/pppppppp/8/8/8/8/PPPPPPPP/RNBQKBNR w KQkq - 253 140"
+    plies = assert_same([movetext("1. Nf3 Nf6 2. Ng1 Ng8 3. e4 *", fen)])
+    assert plies.halfmove.tolist() == [254, 255, 255, 255, 0]
+
+
 def test_move_codes_of_promotions() -> None:
     plies = assert_same([movetext("1. a8=N Kd7 *", "4k3/P7/8/8/8/8/8/4K3 w - - 0 1")])
     assert int(plies.move[0]) == move_code(chess.Move.from_uci("a7a8n"))
