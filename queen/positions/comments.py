@@ -11,12 +11,12 @@ import re
 import numpy as np
 import numpy.typing as npt
 
-MATE = 1_000_000  # of an evaluation in pawns that means a mate: so much and the moves to it
-LARGEST = 100_000  # pawns; more is no evaluation
+LARGEST = 1_000  # pawns; more is no evaluation
 LARGEST_CP = 32_767
-LONGEST_MATE = 999
+# Mate in 3, 12 and 120 are written 10003, 100012 and 1000120: this before the digits.
+_MATE = b"1000"
+_MATES = ((10_000, 10), (100_000, 100), (1_000_000, 1_000))  # from, how many
 
-_MATES = re.compile(rb"\[%eval #(-?)(\d{1,3})(?:,\d+)?\]")
 _DEPTHS = re.compile(rb"(\[%eval [+-]?[0-9.]+),\d+\]")
 _TAGS = re.compile(r"\[%([^\]]*)\]")
 _NUMBER = r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*"
@@ -33,11 +33,8 @@ def numeric(body: bytes) -> bytes:
 
 def numeric_mates(body: bytes) -> bytes:
     """Movetext with mates written as numbers."""
-    return _MATES.sub(_mate_as_number, body)
-
-
-def _mate_as_number(found: re.Match[bytes]) -> bytes:
-    return b"[%%eval %s%d]" % (found[1], MATE + int(found[2]))
+    negative = body.replace(b"[%eval #-", b"[%eval -" + _MATE)
+    return negative.replace(b"[%eval #", b"[%eval " + _MATE)
 
 
 def told(comment: str) -> tuple[float | None, float | None]:
@@ -57,18 +54,23 @@ def scores(
     """Centipawns and moves to mate from the side to move, of evaluations as White sees them.
 
     Args:
-        evals: pawns, `MATE` and more for a mate, NaN for none, [n].
+        evals: pawns or `numeric` mates, NaN for none, [n].
 
     Returns:
         Two masked int16 arrays, [n]: masked where there is none of the kind.
     """
     side = np.where(white_to_move, 1.0, -1.0)
     size = np.nan_to_num(np.abs(evals), nan=LARGEST)
-    mate = (size >= MATE) & (size <= MATE + LONGEST_MATE)
+    mates = np.zeros(len(evals))
+    mate = np.zeros(len(evals), np.bool_)
+    for first, count in _MATES:
+        here = (size >= first) & (size < first + count)
+        mates = np.where(here, np.floor(size - first), mates)
+        mate |= here
     plain = size < LARGEST
     pawns = np.where(plain, evals, 0.0).astype(np.float64)
     cp = np.clip(np.rint(pawns * 100.0 * side), -LARGEST_CP, LARGEST_CP)
-    moves = np.where(mate, (size - MATE) * np.sign(np.where(mate, evals, 0.0)) * side, 0.0)
+    moves = mates * np.sign(np.where(mate, evals, 0.0)) * side
     return (
         np.ma.MaskedArray(cp.astype(np.int16), ~plain),
         np.ma.MaskedArray(moves.astype(np.int16), ~mate),

@@ -65,6 +65,23 @@ def test_a_row_says_all_there_is() -> None:
     assert len({row["game"] for row in rows}) == 1
 
 
+@pytest.mark.parametrize(
+    ("told", "cp", "mate"),
+    [
+        ("#-3", None, -3), ("#12", None, 12), ("#-120", None, -120), ("#0", None, 0),
+        ("-1.5", -150, None), ("12.34", 1234, None), ("400", 32767, None), ("0.0", 0, None),
+        ("#", None, None), ("1000", None, None), ("1e30", None, None), ("#4,30", None, 4),
+        ("2.5,30", 250, None),
+    ],
+)  # fmt: skip
+def test_scores_are_from_the_side_to_move(told: str, cp: int | None, mate: int | None) -> None:
+    text = game().replace("0.24", told).replace("#3", told)
+    first, second = table(text)[0].to_pylist()[:2]
+    assert (second["eval_cp"], second["eval_mate"]) == (cp, mate)
+    assert first["eval_cp"] == (None if cp is None else -cp)
+    assert first["eval_mate"] == (None if mate is None else -mate)
+
+
 def test_names_are_no_part_of_anything() -> None:
     assert table(game("Ada"))[0].equals(table(game("Somebody Else"))[0])
 

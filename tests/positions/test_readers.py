@@ -77,8 +77,8 @@ def test_positions_are_those_of_python_chess(reader: Reader) -> None:
     ("body", "evals", "clocks"),
     [
         ("1. e4 { [%eval 0.24] [%clk 0:10:00] } 1-0", [0.24], [600.0]),
-        ("1. e4 { [%eval #3] } e5 { [%eval #-12] } 1-0", [1_000_003, -1_000_012], [None, None]),
-        ("1. e4 { [%eval 1.25,20] } e5 { [%eval #4,18] } *", [1.25, 1_000_004], [None, None]),
+        ("1. e4 { [%eval #3] } e5 { [%eval #-12] } 1-0", [10_003, -100_012], [None, None]),
+        ("1. e4 { [%eval 1.25,20] } e5 { [%eval #4,18] } *", [1.25, 10_004], [None, None]),
         ("1. e4 {[%clk 0:00:09.5]} (1. d4 {[%clk 9:09:09]}) e5 *", [None, None], [9.5, None]),
         ("{ [%eval 0.5] } 1. e4 {a} {[%eval 0.1] b} { [%eval 0.2] } *", [0.2], [None]),
         ("1. e4 { [%clk 0:01] [%eval x] [%eval .5] } 1-0 { [%clk 0:00:01] }", [0.5], [None]),
