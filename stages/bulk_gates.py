@@ -64,7 +64,12 @@ def check_distinct(paths: Sequence[Path], barred: Barred) -> None:
 
     Raises GateError with the rows at fault.
     """
-    gates.check("dedup", _brought(paths, barred, _odd_distinct, _whole))
+    gates.check("dedup", distinct_rows(paths, barred))
+
+
+def distinct_rows(paths: Sequence[Path], barred: Barred) -> pa.Table:
+    """The rows of DISTINCT that the suite sees, with what the scan says of them."""
+    return _brought(paths, barred, _odd_distinct, _whole)
 
 
 def check_labels(paths: Sequence[Path], barred: Barred | None = None) -> None:
@@ -75,7 +80,7 @@ def check_labels(paths: Sequence[Path], barred: Barred | None = None) -> None:
 
     Raises GateError with the rows at fault.
     """
-    table = _brought(paths, barred or Barred(), _odd_labels, _judged)
+    table = label_rows(paths, barred or Barred())
     suite = gates.SUITES["label"]
     sampled = table.filter(table["sampled"])
     if sampled.num_rows >= LEAST_FOR_SHARES:
@@ -83,6 +88,11 @@ def check_labels(paths: Sequence[Path], barred: Barred | None = None) -> None:
         table = table.append_column("divergence", distance)
         suite = replace(suite, rules=(*suite.rules, SHARES))
     gates.check_suite("label", suite, table)
+
+
+def label_rows(paths: Sequence[Path], barred: Barred) -> pa.Table:
+    """The rows of LABELS that the suite sees, with what the scan says of them."""
+    return _brought(paths, barred, _odd_labels, _judged)
 
 
 SHARES = gates.Rule(
@@ -165,7 +175,9 @@ def _with(table: pa.Table, columns: Mapping[str, pa.Array]) -> pa.Table:
 
 def _with_fens(table: pa.Table) -> pa.Table:
     """With FENs, and with bytes as hexadecimal digits, which a person can read and compare."""
-    packed = fixed_bytes(table["position"].combine_chunks()) if len(table) else np.empty((0, 36), "u1")
+    packed = (
+        fixed_bytes(table["position"].combine_chunks()) if len(table) else np.empty((0, 36), "u1")
+    )
     zeros = [0] * len(table)
     table = table.append_column("fen", pa.array(fens(packed, zeros, zeros), pa.string()))
     for name in {"position", "game"} & set(table.column_names):

@@ -1,8 +1,8 @@
-"""Stage `dedup`: occurrences in, each position once, what it counted and which record stands for it.
+"""Stage `dedup`: occurrences in, each position once out, with what it counted.
 
-The pieces of work are ranges of position hashes, a file each. Before the first of them every part of
-the input is cut into partitions, in the scratch folder: a part that is whole there stays, so a run
-that was killed goes on where it was. The bounds (`buckets`, `memory_mb`) change no output.
+The pieces of work are ranges of position hashes, a file each. Before the first of them every part
+of the input is cut into partitions, in the scratch folder: a part that is whole there stays, so a
+run that was killed goes on where it was. The bounds (`buckets`, `memory_mb`) change no output.
 """
 
 from __future__ import annotations
@@ -206,7 +206,7 @@ def _evaluation(project: Path, named: str) -> Path:
     raise QueenError(
         "the positions that must not enter are not here",
         where=f"dedup.evaluation: {path}",
-        remedy="`queen run evalset` makes them; `queen configure dedup.evaluation=FILE` names others",
+        remedy="`queen run evalset` makes them; dedup.evaluation may name a file of others",
     )
 
 
