@@ -20,7 +20,7 @@ With `--bound` only `queen` runs, with a tenth of the data's bytes in memory as 
 from __future__ import annotations
 
 import argparse
-import hashlib
+import itertools
 import json
 import os
 import shutil
@@ -40,6 +40,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from queen.positions.dedup import Bounds, dedup
+from queen.positions.hashing import position_hash
 from queen.positions.packed import BLACK_ROOKS, EN_PASSANT, NO_SQUARE, SIDE, WHITE_ROOKS
 from queen.positions.records import OCCURRENCE, records_of, table_of
 from queen.positions.schema import OCCURRENCES
@@ -104,7 +105,7 @@ def start_board() -> np.ndarray:
 
 def chosen_moves(rng: np.random.Generator, ply: int) -> np.ndarray:
     """The rank of the move played: by Zipf's law, steeper in the opening."""
-    weights = 1.0 / np.arange(1, 31) ** max(0.9, 2.3 - 0.045 * ply)
+    weights = 1.0 / np.arange(1, 31) ** max(1.0, 3.1 - 0.02 * ply)
     return np.searchsorted(np.cumsum(weights / weights.sum())[:-1], rng.random(GAMES))
 
 
@@ -265,26 +266,40 @@ RUN = {"queen": run_queen, "duckdb": run_duckdb, "polars": run_polars, "sort": r
 
 def answer(side: str, out: Path) -> dict[str, Any]:
     rows, seen, digest = 0, 0, 0
-    for position, game, ply, counts in answers(side, out):
-        rows, seen = rows + 1, seen + counts[0]
-        line = f"{position.hex()} {game.hex()} {ply} {counts}".encode()
-        digest += int.from_bytes(hashlib.blake2b(line, digest_size=8).digest())
-    return {"distinct": rows, "seen": seen, "digest": f"{digest % 2**64:016x}"}
+    for positions, games, numbers in answers(side, out):
+        rows, seen = rows + len(positions), seen + int(numbers[:, 1].sum())
+        mixed_all = position_hash(positions)
+        for word in (*games.view("<u8").T, *numbers.T.astype(np.uint64)):
+            mixed_all = (mixed_all ^ word) * np.uint64(0x9E3779B97F4A7C15)
+            mixed_all ^= mixed_all >> np.uint64(31)
+        digest = (digest + int(mixed_all.sum(dtype=np.uint64))) % 2**64
+    return {"distinct": rows, "seen": seen, "digest": f"{digest:016x}"}
 
 
-def answers(side: str, out: Path) -> Iterator[tuple[bytes, bytes, int, list[int]]]:
-    names = ["position", "game", "ply", "seen", "white_wins", "draws", "black_wins"]
+def answers(side: str, out: Path) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Positions [n, 36], games [n, 16], numbers [n, 5]: ply and counts; a piece at a time."""
     if side == "sort":
-        with out.open() as stream:
-            for line in stream:
-                words = line.split()
-                counts = [int(word) for word in words[-4:]]
-                yield bytes.fromhex(words[0]), bytes.fromhex(words[2]), int(words[3], 16), counts
+        yield from answers_of_sort(out)
         return
+    names = ["ply", "seen", "white_wins", "draws", "black_wins"]
     for path in sorted(out.glob("*.parquet")) if out.is_dir() else [out]:
-        for batch in pq.ParquetFile(path).iter_batches(columns=names):
-            for row in zip(*(batch.column(n).to_pylist() for n in names), strict=True):
-                yield row[0], row[1], row[2], [int(n) for n in row[3:]]
+        for batch in pq.ParquetFile(path).iter_batches(columns=["position", "game", *names]):
+            wide = [
+                np.frombuffer(b"".join(batch.column(n).to_pylist()), np.uint8).reshape(-1, size)
+                for n, size in (("position", 36), ("game", 16))
+            ]
+            numbers = [np.asarray(batch.column(n).to_numpy(), np.int64) for n in names]
+            yield wide[0], wide[1], np.stack(numbers, axis=1)
+
+
+def answers_of_sort(out: Path) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    with out.open() as stream:
+        while words := [line.split() for line in itertools.islice(stream, 100_000)]:
+            wide = [
+                np.frombuffer(bytes.fromhex("".join(w[n] for w in words)), np.uint8) for n in (0, 2)
+            ]
+            numbers = [[int(w[3], 16), *map(int, w[-4:])] for w in words]
+            yield wide[0].reshape(-1, 36), wide[1].reshape(-1, 16), np.array(numbers, np.int64)
 
 
 # Measuring.
@@ -389,6 +404,7 @@ def in_turns(
     for one in found.values():
         if own and "failed" not in one:
             one["times_queen"] = round(one["seconds"] / own, 2)
+            one["cpu_times_queen"] = round(one["cpu"] / found["queen"]["cpu"], 2)
     told = {json.dumps(one["answer"]) for one in found.values() if one.get("answer")}
     if len(told) > 1:
         print("the sides do not agree", file=sys.stderr)
