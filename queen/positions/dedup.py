@@ -11,6 +11,8 @@ The way of METHOD, section 2.
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import os
 import shutil
 from collections import Counter
@@ -30,9 +32,9 @@ from queen.positions.records import COUNTED, OCCURRENCE, Records, fill, position
 from queen.positions.runs import HASH_BITS, Cut, Part, PartWriter, open_part, sizes_of
 from queen.positions.schema import DISTINCT
 
-ROW_GROUP = 1 << 16
-BATCH = 1 << 14
-_FIXED_MB = 88  # the interpreter, Arrow, a row group on its way to the disk
+ROW_GROUP = 1 << 15
+BATCH = 1 << 13
+_FIXED_MB = 124  # the interpreter, Arrow, a row group on its way to the disk
 _ROW_BYTES = 150  # of a record in memory, with all that grouping it needs
 _AGAIN_BITS = 6
 _FEWEST_ROWS = 1 << 15
@@ -88,7 +90,7 @@ def partition(
     if found is not None and found.starts.shape[1] == bounds.buckets + 1:
         return found
     told: Counter[str] = Counter(rows=0)
-    with PartWriter(stem, OCCURRENCE, bounds.cut) as writer:
+    with frugal(), PartWriter(stem, OCCURRENCE, bounds.cut) as writer:
         for records, hashes in _filled(batches, bounds.rows, barred, told):
             writer.add(records, hashes)
         return writer.finish(told)
@@ -206,7 +208,7 @@ def write_distinct(rows: Iterable[Records], path: Path) -> int:
     """
     held: list[Records] = []
     waiting = total = 0
-    with _writer(path) as writer:
+    with frugal(), _writer(path) as writer:
         for piece in rows:
             held.append(piece)
             waiting, total = waiting + len(piece), total + len(piece)
@@ -219,6 +221,24 @@ def write_distinct(rows: Iterable[Records], path: Path) -> int:
         if waiting:
             writer.write_table(table_of(np.concatenate(held), DISTINCT))
     return total
+
+
+@contextlib.contextmanager
+def frugal() -> Iterator[None]:
+    """Arrow takes memory from the system and gives it back; its own pools keep it."""
+    before = pa.default_memory_pool()
+    pa.set_memory_pool(pa.system_memory_pool())
+    try:
+        yield
+    finally:
+        pa.set_memory_pool(before)
+        _give_back()
+
+
+def _give_back() -> None:
+    """What was freed goes back to the system, where the C library is one that can."""
+    with contextlib.suppress(AttributeError, OSError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _writer(path: Path) -> pq.ParquetWriter:

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from queen.errors import QueenError
 from queen.positions.packed import POSITION_BYTES, Packed
@@ -27,7 +26,8 @@ _BIT = {name: 1 << place for place, name in enumerate(NUMBERS)}
 
 
 def _kind(name: str) -> np.dtype[Any]:
-    return np.dtype(OCCURRENCES.field(name).type.to_pandas_dtype())
+    """NumPy's type of a column. (Arrow's `to_pandas_dtype` would import pandas.)"""
+    return np.dtype("float32" if (kind := str(OCCURRENCES.field(name).type)) == "float" else kind)
 
 
 OCCURRENCE = np.dtype(
@@ -49,12 +49,21 @@ def fill(out: Records, batch: pa.RecordBatch) -> None:
         out[name] = fixed_bytes(_column(batch, name)).view(f"V{BYTES[name]}")[:, 0]
     for name in NUMBERS:
         column = _column(batch, name)
+        values = np.frombuffer(column.buffers()[1], _kind(name))[column.offset :][: len(column)]
         if column.null_count:
-            absent = pc.is_null(column).to_numpy(zero_copy_only=False)
+            absent = _absent(column)
             nulls |= absent * np.uint16(_BIT[name])
-            column = pc.fill_null(column, pa.scalar(0, column.type))
-        out[name] = column.to_numpy()
+            values = np.where(absent, _kind(name).type(0), values)
+        out[name] = values
     out["nulls"] = nulls
+
+
+def _absent(column: pa.Array) -> npt.NDArray[np.bool_]:
+    """Where a column is null: its bitmap. Arrow's own functions for it load 40 MB of code."""
+    bitmap = np.frombuffer(column.buffers()[0], np.uint8)
+    first, last = column.offset, column.offset + len(column)
+    bits = np.unpackbits(bitmap[first // 8 : -(-last // 8)], bitorder="little")
+    return bits[first % 8 : first % 8 + len(column)] == 0
 
 
 def _column(batch: pa.RecordBatch, name: str) -> pa.Array:
@@ -99,13 +108,13 @@ def table_of(records: Records, schema: pa.Schema) -> pa.Table:
 
 
 def _array(records: Records, entry: pa.Field) -> pa.Array:
+    """A column from its buffers. (`pa.array` of an ndarray would import pandas.)"""
     values = np.ascontiguousarray(records[entry.name])
-    if entry.name in BYTES:
-        return pa.FixedSizeBinaryArray.from_buffers(
-            entry.type, len(values), [None, pa.py_buffer(values.view(np.uint8))]
-        )
-    mask = ~present(records, entry.name) if entry.name in _BIT else None
-    return pa.array(values, entry.type, mask=mask if mask is not None and mask.any() else None)
+    bitmap = None
+    if entry.name in _BIT and not (there := present(records, entry.name)).all():
+        bitmap = pa.py_buffer(np.packbits(there, bitorder="little"))
+    buffers = [bitmap, pa.py_buffer(values.view(np.uint8))]
+    return pa.Array.from_buffers(entry.type, len(values), buffers)
 
 
 def records_of(batches: Iterable[pa.RecordBatch]) -> Records:
