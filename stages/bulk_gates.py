@@ -178,8 +178,9 @@ def _with_fens(table: pa.Table) -> pa.Table:
     packed = (
         fixed_bytes(table["position"].combine_chunks()) if len(table) else np.empty((0, 36), "u1")
     )
-    zeros = [0] * len(table)
-    table = table.append_column("fen", pa.array(fens(packed, zeros, zeros), pa.string()))
+    clock, number = np.zeros(len(table), np.int64), np.ones(len(table), np.int64)
+    told = fens(packed, clock, number) if len(table) else []
+    table = table.append_column("fen", pa.array(told, pa.string()))
     for name in {"position", "game"} & set(table.column_names):
         text = pa.array([value.hex() for value in table[name].to_pylist()], pa.string())
         table = table.set_column(table.column_names.index(name), name, text)

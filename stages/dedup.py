@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import chess
@@ -27,7 +27,7 @@ from queen.lineage.artifact import (
     read_json,
     write_json,
 )
-from queen.positions.barred import Barred
+from queen.positions.barred import Barred, games_through
 from queen.positions.dedup import (
     Bounds,
     distinct,
@@ -35,11 +35,11 @@ from queen.positions.dedup import (
     partition,
     read_batches,
     told_of,
+    whole_part,
     write_distinct,
 )
 from queen.positions.packed import pack
 from queen.positions.runs import Part
-from queen.positions.schema import GAME_BYTES
 from stages import bulk_gates
 from stages.base import ROWS, Job, Shard, StageSpec
 from stages.versions import version_of
@@ -47,7 +47,6 @@ from stages.versions import version_of
 ASIDE = {"aside": True}
 TOLD = "told.json"
 PART_ROWS = 1 << 23
-GAME_LETTERS = 2 * GAME_BYTES
 
 
 @dataclass(frozen=True)
@@ -56,13 +55,16 @@ class Params:
 
     Attributes:
         evaluation: what must not enter: an evaluation set (an artifact with columns `fen` and
-            `game_id`), or a text file with a FEN or EPD in each line, # before remarks.
+            `ply`), or a text file with a FEN or EPD in each line, # before remarks.
+        game_ply: a game that has a position of the evaluation set at the same ply, this one or a
+            later, counts as the same game and is left out whole; 0 looks at positions alone.
         files: of the output, each a range of hashes; a power of two, at most `buckets`.
         buckets: partitions on disk, a power of two. METHOD: 4,096.
         memory_mb: MiB that the process may take, for tables of any size.
     """
 
     evaluation: str = "data/evalset"
+    game_ply: int = 20
     files: int = 16
     buckets: int = field(default=256, metadata=ASIDE)
     memory_mb: int = field(default=1024, metadata=ASIDE)
@@ -123,19 +125,45 @@ def _partitioned(job: Job[Params], shard: Shard) -> list[Part]:
     """Every part of the input cut into partitions; those already there are taken."""
     folder = _scratch(job, shard)
     spans = list(_spans(job.inputs["extract"]))
-    barred = barred_of(job.project, job.params.evaluation)
-    parts = []
+    bounds, parts = job.params.bounds, []
     for number, names in enumerate(spans):
         job.progress(number, len(spans), "partitions")
+        stem = folder / f"{number:06d}"
+        found = whole_part(stem, bounds)
         rows = _rows(job.inputs["extract"], names)
-        parts.append(partition(rows, folder / f"{number:06d}", job.params.bounds, barred))
+        parts.append(found or partition(rows, stem, bounds, _barred_in(job, names)))
     return parts
+
+
+def _barred_in(job: Job[Params], names: Sequence[str]) -> Barred:
+    """The evaluation set's positions, and those of these files' games that are its games."""
+    barred = barred_of(job.project, job.params.evaluation)
+    landmarks = _landmarks(job.project, job.params)
+    if not landmarks:
+        return barred
+    rows = _rows(job.inputs["extract"], names, ["position", "game", "ply"])
+    return replace(barred, games=games_through(rows, landmarks))
+
+
+def _landmarks(project: Path, params: Params) -> dict[bytes, frozenset[int]]:
+    """Where the evaluation set's games are to be known by: its deep positions, with their plies."""
+    path = _evaluation(project, params.evaluation)
+    if not params.game_ply or not path.is_dir():
+        return {}
+    table = pq.read_table(open_artifact(path).file(ROWS), columns=["fen", "ply"])
+    found: dict[bytes, frozenset[int]] = {}
+    for n, (fen, ply) in enumerate(zip(*map(pa.ChunkedArray.to_pylist, table), strict=True)):
+        if ply >= params.game_ply:
+            key = _packed(fen, f"{path / ROWS}, row {n}")
+            found[key] = found.get(key, frozenset()) | {ply}
+    return found
 
 
 def _scratch(job: Job[Params], shard: Shard) -> Path:
     """Where the partitions lie: known by what they are made of, not by the piece of work."""
     extract = job.inputs["extract"].content
-    made_of = [version_of("dedup"), extract, shard.spec["evaluation"], job.params.buckets]
+    params = [job.params.buckets, job.params.game_ply]
+    made_of = [version_of("dedup"), extract, shard.spec["evaluation"], *params]
     return job.state.scratch / "dedup" / digest_of(made_of)[:40]
 
 
@@ -158,9 +186,11 @@ def _spans(extract: Artifact) -> Iterator[list[str]]:
         yield span
 
 
-def _rows(extract: Artifact, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def _rows(
+    extract: Artifact, names: Sequence[str], columns: Sequence[str] | None = None
+) -> Iterator[pa.RecordBatch]:
     for name in names:
-        yield from read_batches(extract.file(name))
+        yield from read_batches(extract.file(name), columns)
 
 
 def evaluation_digest(project: Path, named: str) -> str:
@@ -170,7 +200,7 @@ def evaluation_digest(project: Path, named: str) -> str:
 
 
 def barred_of(project: Path, named: str) -> Barred:
-    """The positions and games that must not enter.
+    """The positions that must not enter.
 
     Raises QueenError naming the file and line that is no position.
     """
@@ -179,13 +209,9 @@ def barred_of(project: Path, named: str) -> Barred:
         lines = path.read_text().splitlines()
         fens = [(s, n) for n, s in enumerate(lines, 1) if s.strip() and not s.startswith("#")]
         return Barred(frozenset(_packed(fen, f"{path}, line {n}") for fen, n in fens))
-    table = pq.read_table(open_artifact(path).file(ROWS), columns=["fen", "game_id"])
-    games = [game for game in table["game_id"].to_pylist() if game and len(game) == GAME_LETTERS]
+    table = pq.read_table(open_artifact(path).file(ROWS), columns=["fen"])
     fens = [(fen, n) for n, fen in enumerate(table["fen"].to_pylist())]
-    return Barred(
-        frozenset(_packed(fen, f"{path / ROWS}, row {n}") for fen, n in fens),
-        frozenset(bytes.fromhex(game) for game in games),
-    )
+    return Barred(frozenset(_packed(fen, f"{path / ROWS}, row {n}") for fen, n in fens))
 
 
 def _packed(text: str, where: str) -> bytes:

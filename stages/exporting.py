@@ -134,9 +134,9 @@ def _write_shard(batches: Iterator[pa.RecordBatch], reader: LabelReader, target:
 def _exported(batch: pa.RecordBatch, labels: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
     """The columns of a data set that others read: FENs and moves as text."""
     packed = fixed_bytes(batch.column("position"))
-    halfmoves, plies = (batch.column(name).to_pylist() for name in ("halfmove", "ply"))
+    halfmoves, plies = (batch.column(name).to_numpy() for name in ("halfmove", "ply"))
     columns: dict[str, Any] = {
-        "fen": list(fens(packed, halfmoves, plies)),
+        "fen": fens(packed, halfmoves, plies // 2 + 1),
         "best": [_uci(label["best"] or 0) for label in labels],
         "played": [_uci(code) for code in batch.column("played").to_pylist()],
         **{name: [label[name] for label in labels] for name in FROM_LABEL},

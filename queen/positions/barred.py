@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from queen.positions.hashing import position_hash
 from queen.positions.packed import POSITION_BYTES, Packed
-from queen.positions.records import Records, positions_of
+from queen.positions.records import Records, fixed_bytes, positions_of
 from queen.positions.schema import GAME_BYTES
 
 Mask = npt.NDArray[np.bool_]
@@ -56,6 +57,26 @@ class Barred:
             for row in np.flatnonzero(self._tables[name][keys & _TABLE]).tolist():
                 out[row] = rows[row].tobytes() in values
         return out
+
+
+def games_through(
+    batches: Iterable[pa.RecordBatch], landmarks: Mapping[bytes, frozenset[int]]
+) -> frozenset[bytes]:
+    """The games that reach one of these positions after so many half-moves.
+
+    Args:
+        batches: with the columns `position`, `game` and `ply`.
+        landmarks: half-moves made, by position: deep in a game the two together tell the game.
+    """
+    marks = Barred(positions=frozenset(landmarks))
+    found = set()
+    for batch in batches:
+        packed, games = (fixed_bytes(batch.column(name)) for name in ("position", "game"))
+        plies = batch.column("ply")
+        for row in np.flatnonzero(marks.has_positions(packed)).tolist():
+            if plies[row].as_py() in landmarks[packed[row].tobytes()]:
+                found.add(games[row].tobytes())
+    return frozenset(found)
 
 
 def _head(games: Packed) -> npt.NDArray[np.uint64]:

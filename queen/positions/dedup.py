@@ -76,6 +76,12 @@ class Bounds:
         return Cut(0, self.buckets.bit_length() - 1)
 
 
+def whole_part(stem: Path, bounds: Bounds) -> Part | None:
+    """The part of this name if an earlier run made it, whole and with as many buckets."""
+    found = open_part(stem)
+    return found if found and found.starts.shape[1] == bounds.buckets + 1 else None
+
+
 def partition(
     batches: Iterable[pa.RecordBatch], stem: Path, bounds: Bounds, barred: Barred
 ) -> Part:
@@ -86,8 +92,8 @@ def partition(
         stem: path of the part's files, without suffix.
         barred: what is left out, and counted in the part's `told` by reason.
     """
-    found = open_part(stem)
-    if found is not None and found.starts.shape[1] == bounds.buckets + 1:
+    found = whole_part(stem, bounds)
+    if found is not None:
         return found
     told: Counter[str] = Counter(rows=0)
     with frugal(), PartWriter(stem, OCCURRENCE, bounds.cut) as writer:
@@ -254,10 +260,10 @@ def _writer(path: Path) -> pq.ParquetWriter:
     )
 
 
-def read_batches(path: Path) -> Iterator[pa.RecordBatch]:
+def read_batches(path: Path, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
     """The rows of a parquet file, a little at a time, its column chunks never read whole."""
     with pq.ParquetFile(path, buffer_size=1 << 16, pre_buffer=False) as file:
-        yield from file.iter_batches(batch_size=BATCH, use_threads=False)
+        yield from file.iter_batches(batch_size=BATCH, columns=columns, use_threads=False)
 
 
 def dedup(

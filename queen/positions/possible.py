@@ -35,7 +35,7 @@ def possible(packed: Packed) -> Mask:
         good &= (men.sum(axis=1) <= 16) & ((squares == own + KING).sum(axis=1) == 1)
         good &= (squares == own + PAWN).sum(axis=1) <= 8
         good &= _may_castle(squares[:, first : first + 8], packed[:, rooks], own)
-    return good & _en_passant(squares, packed)
+    return np.asarray(good & _en_passant(squares, packed))
 
 
 def _may_castle(rank: Packed, rooks: Packed, own: int) -> Mask:
@@ -43,7 +43,7 @@ def _may_castle(rank: Packed, rooks: Packed, own: int) -> Mask:
     bits = (rooks[:, None] >> np.arange(8, dtype=np.uint8)) & 1 == 1
     there = ~(bits & (rank != own + ROOK)).any(axis=1)
     king = (rank == own + KING).any(axis=1)
-    return (there & king & (bits.sum(axis=1) <= 2)) | (rooks == 0)
+    return np.asarray((there & king & (bits.sum(axis=1) <= 2)) | (rooks == 0))
 
 
 def _en_passant(squares: Packed, packed: Packed) -> Mask:
@@ -56,7 +56,7 @@ def _en_passant(squares: Packed, packed: Packed) -> Mask:
     each = np.arange(len(squares))
     pawn = np.where(black, PAWN, BLACK_CODE + PAWN)
     right = (at >> 3 == rank) & (squares[each, place] == 0) & (squares[each, behind] == pawn)
-    return none | right
+    return np.asarray(none | right)
 
 
 def can_mate(packed: Packed, by_mover: Mask) -> Mask:

@@ -63,7 +63,7 @@ def _absent(column: pa.Array) -> npt.NDArray[np.bool_]:
     bitmap = np.frombuffer(column.buffers()[0], np.uint8)
     first, last = column.offset, column.offset + len(column)
     bits = np.unpackbits(bitmap[first // 8 : -(-last // 8)], bitorder="little")
-    return bits[first % 8 : first % 8 + len(column)] == 0
+    return np.asarray(bits[first % 8 : first % 8 + len(column)] == 0)
 
 
 def _column(batch: pa.RecordBatch, name: str) -> pa.Array:
@@ -99,7 +99,7 @@ def positions_of(records: Records) -> Packed:
 
 def present(records: Records, name: str) -> npt.NDArray[np.bool_]:
     """Where a column is not null."""
-    return (records["nulls"] & np.uint16(_BIT[name])) == 0
+    return np.asarray((records["nulls"] & np.uint16(_BIT[name])) == 0)
 
 
 def table_of(records: Records, schema: pa.Schema) -> pa.Table:

@@ -96,7 +96,7 @@ class Part:
 
 
 def _read_fully(stream: BinaryIO, offset: int, out: Records) -> None:
-    view = memoryview(out.view(np.uint8))
+    view = memoryview(out.view(np.uint8).data)
     while view:
         got = os.preadv(stream.fileno(), [view], offset)
         if not got:
@@ -187,7 +187,7 @@ class PartWriter:
 
 
 def _write_fully(stream: BinaryIO, records: Records) -> None:
-    view = memoryview(records.view(np.uint8))
+    view = memoryview(records.view(np.uint8).data)
     while view:
         view = view[stream.write(view) :]
 

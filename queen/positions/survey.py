@@ -122,7 +122,7 @@ def _balance_kind(squares: Packed, side: npt.NDArray[np.uint8]) -> npt.NDArray[n
     worth = WORTH[squares]
     white = np.where(squares < BLACK_CODE, worth, -worth).sum(axis=1)
     own = np.where(side == 0, white, -white)
-    return np.digitize(own, [-4, -2, 0, 1, 3, 5])
+    return np.asarray(np.digitize(own, [-4, -2, 0, 1, 3, 5]))
 
 
 def _numbers(batch: pa.RecordBatch, name: str) -> npt.NDArray[np.int64]:

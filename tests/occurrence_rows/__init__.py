@@ -97,13 +97,13 @@ def write_artifact(folder: Path, stage: str, **more: Any) -> Artifact:
     return Artifact(folder, record)
 
 
-def write_evalset(
-    folder: Path, rows: Sequence[Mapping[str, Any]], games: Sequence[str]
-) -> Artifact:
+def write_evalset(folder: Path, rows: Sequence[Mapping[str, Any]]) -> Artifact:
     """An evaluation set of these rows' positions, as far as others look at it."""
     folder.mkdir(parents=True)
     fens = [unpack(row["position"]).fen() for row in rows]
-    pq.write_table(pa.table({"fen": fens, "game_id": list(games)}), folder / "rows.parquet")
+    pq.write_table(
+        pa.table({"fen": fens, "ply": [row["ply"] for row in rows]}), folder / "rows.parquet"
+    )
     return write_artifact(folder, "evalset")
 
 

@@ -33,9 +33,10 @@ def bytes_of(*boards: chess.Board) -> Packed:
 def test_fens_are_those_of_python_chess() -> None:
     boards = [chess.Board(fen, chess960=fen in CHESS960) for fen in SPECIAL]
     boards += [unpack(row["position"], row["halfmove"]) for row in occurrences(20)]
-    plies = [2 * (b.fullmove_number - 1) + (not b.turn) for b in boards]
-    halfmoves = [b.halfmove_clock for b in boards]
-    found = list(fens(bytes_of(*boards), halfmoves, plies))
+    clocks = [
+        np.array([getattr(b, n) for b in boards]) for n in ("halfmove_clock", "fullmove_number")
+    ]
+    found = fens(bytes_of(*boards), *clocks)
     assert found == [b.fen(en_passant="legal") for b in boards]
 
 
