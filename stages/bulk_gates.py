@@ -178,7 +178,8 @@ def _with_fens(table: pa.Table) -> pa.Table:
     packed = (
         fixed_bytes(table["position"].combine_chunks()) if len(table) else np.empty((0, 36), "u1")
     )
-    clock, number = np.zeros(len(table), np.int64), np.ones(len(table), np.int64)
+    clock: npt.NDArray[Any] = np.zeros(len(table), np.int64)
+    number: npt.NDArray[Any] = np.ones(len(table), np.int64)
     told = fens(packed, clock, number) if len(table) else []
     table = table.append_column("fen", pa.array(told, pa.string()))
     for name in {"position", "game"} & set(table.column_names):
@@ -250,7 +251,7 @@ def _by_rules(row: Mapping[str, Any]) -> bool:
         return False
     board = unpack(bytes.fromhex(row["position"]))
     if row["source"] == "rules":  # a draw may lie in the clock, which is not here
-        return board.is_checkmate() == (row["mate"] == 0)
+        return bool(board.is_checkmate() == (row["mate"] == 0))
     if row["mate"] == 1 and row["best"]:
         return _mates(board, row["best"])
     return True

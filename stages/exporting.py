@@ -96,7 +96,7 @@ def export_positions(root: Path, folder: Path, label_source: str) -> Exported:
 def _write(positions: Artifact, labels: Artifact, label_source: str, building: Path) -> Exported:
     """A shard for each file of positions that has labels, numbered without a gap."""
     reader = LabelReader(_batches(table_files(labels)), SOURCES[label_source])
-    counts = []
+    counts: list[int] = []
     for path in table_files(positions):
         target = building / DATA / f"{len(counts):05d}.parquet"
         rows = _write_shard(_batches([path]), reader, target)

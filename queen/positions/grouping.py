@@ -140,9 +140,8 @@ def _least(records: Records, rows: Indices, heads: Indices, sizes: Indices) -> I
 
 def _rough_key(records: Records) -> Hashes:
     """(has no eval, the first 63 bits of the game) as one number."""
-    game = np.ndarray(
-        len(records), ">u8", records, records.dtype.fields["game"][1], records.strides
-    )
+    place = np.dtype(OCCURRENCE.descr[:1]).itemsize  # `game` comes second
+    game = np.ndarray(len(records), ">u8", records, place, records.strides)
     no_eval = ~(present(records, "eval_cp") | present(records, "eval_mate"))
     return (game.astype(np.uint64) >> _ONE) | np.where(no_eval, _NO_EVAL, np.uint64(0))
 
@@ -160,7 +159,7 @@ def _exactly(records: Records, rows: Indices, places: Indices, group_of: Indices
         & (_content(chosen)[1:] != _content(chosen)[:-1])
     )
     if again.any():
-        text = [(int(g), bytes(c), int(p), bytes(r)) for g, c, p, r in _as_bytes(chosen, ranked)]
+        text = _ranks(chosen, ranked)
         order = order[sorted(range(len(text)), key=text.__getitem__)]
     firsts = np.flatnonzero(np.diff(group_of[order], prepend=-1))
     return places[order[firsts]]
@@ -173,8 +172,11 @@ def _content(records: Records) -> Records:
     return kept.view(f"V{OCCURRENCE.itemsize}")[:, 0]
 
 
-def _as_bytes(records: Records, group_of: Indices) -> zip[tuple[object, ...]]:
-    return zip(group_of, records["game"], records["ply"], _content(records), strict=True)
+def _ranks(records: Records, group_of: Indices) -> list[tuple[int, bytes, int, bytes]]:
+    """What records are ordered by within their groups, to the last byte."""
+    games = [game.tobytes() for game in records["game"]]
+    plies, contents = records["ply"].tolist(), [row.tobytes() for row in _content(records)]
+    return list(zip(group_of.tolist(), games, plies, contents, strict=True))
 
 
 def _counted(
