@@ -14,6 +14,7 @@ What each side is given: `queen`, DuckDB and Polars read and write parquet (zstd
 DuckDB has its memory limit set and may spill, Polars knows no limit; `sort` is given lines of text
 made beforehand (position and survivor's order in front, so that it compares plain bytes) and an awk
 that keeps the first line of each position and counts, and need not bring them back to parquet.
+`duckdb` and `polars` are in the extra `bench`; `sort` needs mawk.
 With `--bound` only `queen` runs, with a tenth of the data's bytes in memory as its bound.
 """
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from stages.surveying import Surveyed
 
 app = typer.Typer(help="The bulk data set of positions: look at it, export it.")
-BAR = 30
+BAR = 20
 
 
 @app.command()
