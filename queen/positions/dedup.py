@@ -34,7 +34,7 @@ from queen.positions.schema import DISTINCT
 
 ROW_GROUP = 1 << 15
 BATCH = 1 << 13
-_FIXED_MB = 124  # the interpreter, Arrow, a row group on its way to the disk
+_FIXED_MB = 129  # the interpreter, Arrow, a row group on its way to the disk
 _ROW_BYTES = 150  # of a record in memory, with all that grouping it needs
 _AGAIN_BITS = 6
 _FEWEST_ROWS = 1 << 15
