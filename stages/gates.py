@@ -56,7 +56,11 @@ def check(name: str, table: pa.Table) -> None:
     Raises:
         GateError: with what failed, how many rows, and the first of them.
     """
-    suite = SUITES[name]
+    check_suite(name, SUITES[name], table)
+
+
+def check_suite(name: str, suite: Suite, table: pa.Table) -> None:
+    """The same with a suite given: one that depends on what the table is made of."""
     rows = table.to_pylist()
     columns = {column: [row[column] for row in rows] for column in table.column_names}
     for column, function in suite.derive.items():
@@ -174,7 +178,24 @@ def _distinct(*columns: str) -> Rule:
     return _rule("ExpectCompoundColumnsToBeUnique", column_list=list(columns))
 
 
+def _sound_label(row: Mapping[str, Any]) -> bool:
+    """Centipawns or a mate; the rules end games, an engine names its move, a dump knows none."""
+    one = (row["cp"] is None) != (row["mate"] is None)
+    over = row["source"] == "rules"
+    score = row["cp"] == 0 or row["mate"] == 0 if over else row["mate"] != 0
+    return one and score and (row["best"] > 0) == (row["source"] == "engine")
+
+
 LEGAL = {"legal": _legal_fen}
+# Of the rows that `stages.bulk_gates` brings: all that its scan finds odd, and a sample.
+BULK = (
+    _some_rows(),
+    *_present("position", "fen"),
+    _among("in_order", True),
+    _among("possible", True),
+    _among("legal", True),
+    _among("barred", False),
+)
 SUITES: dict[str, Suite] = {
     "games": Suite(
         (
@@ -260,6 +281,33 @@ SUITES: dict[str, Suite] = {
             _rule("ExpectColumnDistinctValuesToContainSet", column="dropped", value_set=[""]),
         ),
         LEGAL,
+    ),
+    "dedup": Suite(
+        (
+            *BULK,
+            _distinct("position"),
+            *_present("game", "ply", "seen"),
+            _within("ply", 1, 2000),
+            _within("seen", 1, 2**32 - 1),
+            _within("eval_cp", -32_000, 32_000),
+            _within("eval_mate", -500, 500),
+            _among("one_eval", True),
+            _among("counted", True),
+        ),
+        LEGAL,
+    ),
+    "label": Suite(
+        (
+            *BULK,
+            _distinct("position", "source"),
+            _among("source", "engine", "rules", "dump"),
+            _within("cp", -32_000, 32_000),
+            _within("mate", -500, 500),
+            _among("sound", True),
+            _among("mate_sign", True),
+            _among("rules", True),
+        ),
+        {**LEGAL, "sound": _sound_label},
     ),
     "trees": Suite(
         (

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pyarrow.parquet as pq
 from markupsafe import Markup
 
-from queen.lineage.artifact import Record
+from queen.lineage.artifact import Artifact, Record
 from queen.lineage.tracking import run_name
 from stages.base import ROWS
 from stages.report.charts import Bar, bar_list
@@ -16,7 +16,7 @@ from stages.report.models import duration, percent
 from stages.report.project import Project
 
 SHOWN = 8
-DATA = ("games", "positions", "evalset", "questions", "seeds")
+DATA = ("games", "positions", "evalset", "questions", "seeds", "extract", "dedup", "label")
 STEPS = ("sample", "explain", "recurse", "consolidate", "filter")
 GATED = {
     "data/games": "games",
@@ -29,6 +29,8 @@ GATED = {
     "data/recurse": "trees",
     "data/consolidate": "consolidated",
     "data/filter": "training",
+    "data/dedup": "dedup",
+    "data/label": "label",
 }
 GATE_ERROR = "GateError"
 
@@ -178,10 +180,17 @@ def gates(project: Project) -> list[Gate]:
         suite = _suite(name) or ""
         artifact = project.artifacts.get(name)
         expectations = len(SUITES[suite].rules) if suite in SUITES else 0
-        rows = f"{pq.read_metadata(artifact.file(ROWS)).num_rows:,}" if artifact else "–"
+        rows = f"{_rows(artifact):,}" if artifact else "–"
         failure = failures.get(name, "")
         found.append(Gate(name, suite, expectations, rows, artifact is not None, failure))
     return found
+
+
+def _rows(artifact: Artifact) -> int:
+    """Rows of an artifact's table, or of the files that make it up."""
+    names = [entry.name for entry in artifact.record.files]
+    tables = [ROWS] if ROWS in names else [n for n in names if n.endswith(".parquet")]
+    return sum(pq.read_metadata(artifact.file(name)).num_rows for name in tables)
 
 
 def _suite(name: str) -> str | None:

@@ -13,13 +13,16 @@ from queen.lineage.artifact import writing
 from queen.lineage.params import PARAMS_FILE
 from queen.lineage.state import State
 from queen.lineage.yamlio import YamlError, read_yaml
-from stages.report import flow, learning, models, samples
+from stages.report import bulk, flow, learning, models, samples
 from stages.report.boards import pieces
 from stages.report.models import duration, percent
 from stages.report.project import Project, Standing
 
 TEMPLATE = "report.html.jinja"
-MADE_IN_ORDER = ("data/games", "data/positions", "data/evalset", "data/questions", "data/seeds")
+MADE_IN_ORDER = (
+    *("data/games", "data/positions", "data/evalset", "data/questions", "data/seeds"),
+    *("data/extract", "data/dedup", "data/label"),
+)
 
 
 @dataclass(frozen=True)
@@ -88,6 +91,7 @@ def _view(project: Project) -> dict[str, Any]:
         "trained": learning.trained(project),
         "rounds": flow.round_flows(project),
         "data_drops": flow.data_drops(project),
+        "bulk": bulk.bulk_tables(project),
         "gates": flow.gates(project),
         "costs": flow.costs(project),
         "groups": groups,

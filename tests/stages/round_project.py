@@ -82,6 +82,7 @@ SMALL: dict[str, Any] = {
     "machine": {"workers": 1, "threads": 1, "cache_mb": 16},
     "engine": {"command": "auto", "hash_mb": 1, "timeout_s": 20.0, "classical": "auto"},
     "games": {"source": "games.pgn", "shares": {"train": 0.6, "dev": 0.3, "test": 0.1}},
+    "dedup": {"evaluation": "data/evalset"},
     "positions": {"skip_plies": 4, "limits": {"train": 60, "dev": 40, "test": 10}},
     "evalset": {
         "general": {"dev": 12, "test": 4},

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import chess
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from occurrence_rows import distinct_table, label_table, occurrences
 from round_project import KEY, copy_of_round
 
 from queen.language.questions.bank import BANK
 from queen.lineage.artifact import open_artifact
+from queen.positions.barred import Barred
+from stages import bulk_gates
 from stages.base import ROWS, rows_table
 from stages.gates import SUITES, GateError, check
 from stages.questions import QUESTIONS
@@ -44,6 +48,17 @@ def seeds() -> list[Row]:
     return [{**plain, "pid": str(n), "dropped": d} for n, d in enumerate(["", "", "why"])]
 
 
+def bulk(folder: Path) -> dict[str, pa.Table]:
+    """What the gates of the bulk data set see of small tables."""
+    distinct = distinct_table(occurrences(6))
+    for name, table in (("dedup", distinct), ("label", label_table(distinct))):
+        pq.write_table(table, folder / f"{name}.parquet")
+    return {
+        "dedup": bulk_gates.distinct_rows([folder / "dedup.parquet"], Barred()),
+        "label": bulk_gates.label_rows([folder / "label.parquet"], Barred()),
+    }
+
+
 @pytest.fixture(scope="module")
 def tables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, pa.Table]:
     """A table of each suite as the stages make it."""
@@ -52,6 +67,7 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, pa.Table]:
         name: pq.read_table(open_artifact(project / path).file(ROWS))
         for name, path in ARTIFACTS.items()
     }
+    found |= bulk(project)
     made = {"questions": (questions(), QUESTIONS), "seeds": (seeds(), SEEDS)}
     return found | {name: rows_table(rows, schema) for name, (rows, schema) in made.items()}
 
@@ -111,6 +127,15 @@ BAD: list[tuple[str, Callable[[list[Row]], None], str]] = [
     ("questions", few_types, "observed 1"),
     ("seeds", set_to("sentences", 0), "row 1: .*sentences=0"),
     ("seeds", drop_all, "observed"),
+    ("dedup", set_to("barred", True), "row 1: .*barred=True"),
+    ("dedup", set_to("position", None), "row 1: "),
+    ("dedup", set_to("seen", 0), "row 1: .*seen=0"),
+    ("dedup", set_to("fen", NOT_LEGAL), "row 1: .*legal=False"),
+    ("dedup", repeat, "row 1: "),
+    ("label", set_to("source", "other"), "row 1: .*source='other'"),
+    ("label", set_to("best", 0), "row 1: .*sound=False"),
+    ("label", set_to("cp", 32_001), "row 1: .*cp=32001"),
+    ("label", repeat, "row 1: "),
     ("trees", repeat, "row 1: "),
     ("trees", set_to("text", None), r"sound.*1 rows\n    row 1: "),
     ("training", bar, r"clean.*rows\n    row 0: "),

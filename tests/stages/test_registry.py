@@ -13,6 +13,11 @@ from stages.base import StageSpec
 from stages.registry import DATASET, NAMES, find_stage, spec_of
 
 ROOT = Path(__file__).resolve().parents[2]
+FILES = {
+    "games": {"${games.source}"},
+    "extract": {"${extract.source}"},
+    "dedup": {"${dedup.evaluation}"},
+}
 DVC = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
 
 
@@ -37,8 +42,8 @@ def test_both_know_the_same_stages() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_inputs_outputs_and_commands_agree(name: str) -> None:
     spec, body = spec_of(name), declared(name)
-    files = {f"${{{name}.source}}"} if name in ("games", "extract") else set()
-    assert set(body.get("deps", [])) == {templated(p, spec) for p in spec.inputs.values()} | files
+    inputs = {templated(p, spec) for p in spec.inputs.values()}
+    assert set(body.get("deps", [])) == inputs | FILES.get(name, set())
     (out,) = body["outs"]
     path, options = next(iter(out.items())) if isinstance(out, dict) else (out, {})
     assert path == templated(spec.output, spec)

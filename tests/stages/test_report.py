@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from occurrence_rows import distinct_table, label_table, occurrences, write_artifact
 from round_project import KEY, copy_of_data, copy_of_round, rewrite
 from typer.testing import CliRunner
 
@@ -126,6 +127,22 @@ def test_the_page_of_a_project_without_models(tmp_path: Path) -> None:
     assert outline.headings == ["What the data stages left out", "Data gates", "Artifacts"]
     assert "no trained model yet" in html
     assert "data/evalset" in html
+
+
+def test_the_bulk_data_set_has_its_section(tmp_path: Path) -> None:
+    distinct = distinct_table(occurrences(8))
+    for name, table in (("dedup", distinct), ("label", label_table(distinct))):
+        (tmp_path / "data" / name).mkdir(parents=True)
+        pq.write_table(table, tmp_path / "data" / name / "0000.parquet")
+        write_artifact(tmp_path / "data" / name, name, drops={"repeated": 7})
+    (tmp_path / "dvc.yaml").write_text("stages: {}\n")
+    (tmp_path / "params").mkdir()
+    (tmp_path / "params/rounds.yaml").write_text("rounds: {}\n")
+    html, outline = page_of(tmp_path)
+    assert outline.headings[:2] == ["What the data stages left out", "The bulk data set"]
+    assert f"data/dedup: {len(distinct):,} rows" in html
+    for title in ("phase", "material, side to move", "labels, source engine"):
+        assert f"<h3>{title}</h3>" in html
 
 
 def test_each_part_may_be_missing(project: Path) -> None:
