@@ -12,6 +12,7 @@ import typer
 
 from queen.commands import net as net_command
 from queen.commands import playing
+from queen.commands import work as work_command
 from queen.commands.telling import register
 from queen.errors import QueenError
 
@@ -329,6 +330,7 @@ def version(
 register(app)
 net_command.register(app)
 playing.register(app)
+work_command.register(app)
 
 if __name__ == "__main__":
     main()
