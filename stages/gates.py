@@ -13,6 +13,7 @@ import chess
 import pyarrow as pa
 
 from queen.errors import QueenError
+from queen.positions.packed import unpack
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -135,6 +136,22 @@ def _legal_fen(row: Mapping[str, Any]) -> bool:
         return chess.Board(row["fen"]).is_valid()
     except ValueError:
         return False
+
+
+def _legal_position(row: Mapping[str, Any]) -> bool:
+    return unpack(row["position"]).is_valid()
+
+
+def _one_score(row: Mapping[str, Any]) -> bool:
+    """Centipawns or a mate; mated on the spot only by the rules."""
+    if (row["cp"] is None) == (row["mate"] is None):
+        return False
+    return row["mate"] != 0 or row["source"] == "rules"
+
+
+def _moves(row: Mapping[str, Any]) -> bool:
+    """Only an engine names a move, and always does."""
+    return (row["best"] > 0) == (row["source"] == "engine")
 
 
 def _sound(row: Mapping[str, Any]) -> bool:
@@ -260,6 +277,19 @@ SUITES: dict[str, Suite] = {
             _rule("ExpectColumnDistinctValuesToContainSet", column="dropped", value_set=[""]),
         ),
         LEGAL,
+    ),
+    "labels": Suite(
+        (
+            _some_rows(),
+            _distinct("position", "source"),
+            _among("source", "engine", "rules", "dump"),
+            _within("cp", -32_000, 32_000),
+            _within("mate", -500, 500),
+            _among("one_score", True),
+            _among("moves", True),
+            _among("legal", True),
+        ),
+        {"legal": _legal_position, "one_score": _one_score, "moves": _moves},
     ),
     "trees": Suite(
         (

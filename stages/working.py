@@ -46,6 +46,8 @@ class Worker:
         project: a checkout of the project; its own artifacts are used where they are the same.
         store: URL of the shared store.
         machine: what this machine may use.
+        engine: where its engines are, in the place of what offers say; what an engine *is* stands
+            in a plan's recipe, so that no other one can take part.
         say: told what happens, a line at a time.
     """
 
@@ -53,6 +55,7 @@ class Worker:
     store: str
     machine: Machine
     say: Say
+    engine: Mapping[str, Any] = field(default_factory=dict)
     declined: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -117,7 +120,8 @@ class Worker:
             role: self._input(entry["name"], entry["content"])
             for role, entry in offer["inputs"].items()
         }
-        given = Given(offer["params"], offer["rounds"], self.machine, inputs)
+        params = {**offer["params"], "engine": {**offer["params"].get("engine", {}), **self.engine}}
+        given = Given(params, offer["rounds"], self.machine, inputs)
         job = prepare(spec, key, self.project, given)
         return Task(spec, job, make_plan(spec, job))
 
@@ -159,10 +163,11 @@ def make_worker(project: Path, store: str, workers: int, say: Say) -> Worker:
         store: URL; empty for QUEEN_STORE or machine.store.
         workers: engine processes; 0 for machine.workers, or one for each core without params.
     """
-    has_params = (project / "params.yaml").is_file()
+    params = read_params(project) if (project / "params.yaml").is_file() else {}
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    machine = machine_of(read_params(project)) if has_params else Machine(workers=cores or 1)
+    machine = machine_of(params) if params else Machine(workers=cores or 1)
     machine = replace(machine, workers=workers or machine.workers)
+    engine = {n: v for n, v in params.get("engine", {}).items() if n in ("command", "classical")}
     url = store or store_url(machine.store)
     if not url:
         raise QueenError(
@@ -170,7 +175,7 @@ def make_worker(project: Path, store: str, workers: int, say: Say) -> Worker:
             where="queen work",
             remedy="give --store URL, set QUEEN_STORE, or `queen configure machine.store=URL`",
         )
-    return Worker(project, url, machine, say)
+    return Worker(project, url, machine, say, engine)
 
 
 def received(state: State) -> Path:

@@ -64,7 +64,8 @@ class EngineSettings:
 class Job(Generic[T_co]):
     """One exchange: what to send, the start of the answer's last line, how to read the answer.
 
-    `read` raises EngineFaultError("rubbish", ...) on an answer that makes no sense.
+    `read` raises EngineFaultError("rubbish", ...) on an answer that makes no sense. With nothing
+    to send, no engine is asked, and `read` knows the answer.
     """
 
     fen: str
@@ -187,7 +188,7 @@ class EnginePool:
             try:
                 for worker in workers:
                     worker.start()
-                for _ in jobs:
+                for _ in range(len(jobs)):
                     answer = answers.get()
                     if isinstance(answer, BaseException):
                         raise answer
@@ -306,7 +307,9 @@ class _Worker(threading.Thread, Generic[T]):
 
     def _read_one(self) -> None:
         job = self._jobs[self._pending[0]]
-        lines = self._live().frame(job.last, self._pool.settings.timeout_s)
+        lines = []
+        if job.request:
+            lines = self._live().frame(job.last, self._pool.settings.timeout_s)
         try:
             value = job.read(lines)
         except (ValueError, IndexError) as error:
