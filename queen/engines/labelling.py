@@ -162,7 +162,7 @@ class _Jobs(Sequence[Job[Answer]]):
 
 
 def read_label(board: chess.Board, lines: Sequence[bytes]) -> Label:
-    """The last exact score before the best move; one that is only a bound where there is no other.
+    """The last score before the best move, as `Analyser` and python-chess take it.
 
     Raises EngineFaultError("rubbish") where the move is illegal, a score is missing, or the output
     belongs to no request; ValueError or IndexError where it cannot be read.
@@ -187,16 +187,13 @@ def read_label(board: chess.Board, lines: Sequence[bytes]) -> Label:
 
 
 def _last_info(lines: Sequence[bytes]) -> bytes | None:
-    """The last scored info of this search, an exact one if there is any."""
-    bound = None
+    """The last scored info of this search; where it was cut short, that may be a bound."""
     for line in reversed(lines):
         if line.startswith(b"readyok"):
             break
         if line.startswith(b"info ") and b" score " in line:
-            if b"bound" not in line:
-                return line
-            bound = bound or line
-    return bound
+            return line
+    return None
 
 
 def _number(words: Sequence[bytes], name: bytes) -> int:

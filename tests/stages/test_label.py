@@ -26,7 +26,7 @@ from queen.engines.locate import find_engine
 from queen.engines.pool import Analyser, Analysis, EngineSettings, Limit
 from queen.engines.uci import EngineStartError
 from queen.errors import QueenError
-from queen.lineage.artifact import Artifact
+from queen.lineage.artifact import Artifact, open_artifact
 from queen.positions.packed import pack, unpack
 from queen.positions.schema import LABELS, move_of
 from stages import label
@@ -61,8 +61,6 @@ def labels_of(artifact: Artifact) -> list[dict[str, Any]]:
 
 
 def done(project: Path) -> Artifact:
-    from queen.lineage.artifact import open_artifact
-
     return open_artifact(project / "data" / "label")
 
 
