@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -29,6 +29,7 @@ COLUMNS = ["position", "ply", "halfmove", "eval_cp", "eval_mate"]
 ROW_GROUP = 1 << 16
 GATED_ROWS = 20_000
 NEWS_EVERY = 50
+SCORED = ("source", "cp", "mate", "best", "depth", "nodes")
 QUARANTINED = pa.schema(
     [("position", pa.binary(POSITION_BYTES)), ("fen", pa.string()), ("reason", pa.string())]
 )
@@ -187,7 +188,7 @@ def _label_rows(
     for number, row in enumerate(rows):
         found = labels.get(number)
         if isinstance(found, Label):
-            yield {"position": row["position"], **asdict(found)}
+            yield {"position": row["position"], **{n: getattr(found, n) for n in SCORED}}
         if with_dump and (row["eval_cp"] is not None or row["eval_mate"] is not None):
             yield {
                 "position": row["position"],
