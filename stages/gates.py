@@ -146,12 +146,12 @@ def _one_score(row: Mapping[str, Any]) -> bool:
     """Centipawns or a mate; mated on the spot only by the rules."""
     if (row["cp"] is None) == (row["mate"] is None):
         return False
-    return row["mate"] != 0 or row["source"] == "rules"
+    return bool(row["mate"] != 0 or row["source"] == "rules")
 
 
 def _moves(row: Mapping[str, Any]) -> bool:
     """Only an engine names a move, and always does."""
-    return (row["best"] > 0) == (row["source"] == "engine")
+    return bool((row["best"] > 0) == (row["source"] == "engine"))
 
 
 def _sound(row: Mapping[str, Any]) -> bool:
