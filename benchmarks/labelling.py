@@ -244,7 +244,7 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=0)
     parser.add_argument("--engines", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--per-shard", type=int, default=1024)
+    parser.add_argument("--per-shard", type=int, default=4096)
     chosen = parser.parse_args()
     limit = {"nodes": chosen.nodes} if chosen.nodes else {"depth": chosen.depth}
     rows = distinct_rows(chosen.positions)

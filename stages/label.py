@@ -47,14 +47,15 @@ class Params:
             `dump` takes over the evaluations that came with the games.
         share: share of the positions, by hash.
         positions: about so many of them, by hash, where that is less; 0 for no limit.
-        per_shard: about so many in a piece of work.
+        per_shard: about so many in a piece of work; engines rest a moment between two, so a worker
+            with many of them wants large ones. A killed one goes on within it.
     """
 
     limit: Limit = field(default_factory=lambda: Limit(depth=10))
     sources: tuple[Source, ...] = ("engine", "dump")
     share: float = 1.0
     positions: int = 0
-    per_shard: int = 1024
+    per_shard: int = 4096
 
     def __post_init__(self) -> None:
         if self.limit.depth is not None and self.limit.nodes is not None:
