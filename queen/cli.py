@@ -13,6 +13,7 @@ import typer
 from queen.commands import net as net_command
 from queen.commands import playing
 from queen.commands import positions as positions_command
+from queen.commands import work as work_command
 from queen.commands.telling import register
 from queen.errors import QueenError
 
@@ -331,6 +332,7 @@ register(app)
 net_command.register(app)
 playing.register(app)
 positions_command.register(app)
+work_command.register(app)
 
 if __name__ == "__main__":
     main()

@@ -49,6 +49,10 @@ class Machine:
         launcher: who starts them: local, or deepspeed.
         hostfile: of the deepspeed launcher, for several machines.
         peak_tflops: see `queen.training.settings.TrainSettings`.
+        store: URL of a folder or bucket through which machines share the work of a stage (fsspec);
+            empty for none. QUEEN_STORE overrides it.
+        lease_s: a worker silent for so long is taken for dead, and its shard for free.
+        send_inputs: lay inputs in the store too, for workers that do not have them.
     """
 
     workers: int = 2
@@ -59,9 +63,13 @@ class Machine:
     launcher: str = "local"
     hostfile: str = ""
     peak_tflops: float = 0.0
+    store: str = ""
+    lease_s: float = 60.0
+    send_inputs: bool = True
 
     def __post_init__(self) -> None:
         least = {"workers": 1, "threads": 1, "cache_mb": 0, "generators": 0, "ranks": 1}
+        least["lease_s"] = 1
         for name, bound in least.items():
             if getattr(self, name) < bound:
                 raise QueenError(

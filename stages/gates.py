@@ -141,6 +141,16 @@ def _legal_fen(row: Mapping[str, Any]) -> bool:
         return False
 
 
+def _legal_anywhere(row: Mapping[str, Any]) -> bool:
+    """The same, by the rules of Chess960 where castling needs them."""
+    try:
+        board = chess.Board(row["fen"])
+    except ValueError:
+        return False
+    board.chess960 = board.has_chess960_castling_rights()
+    return board.is_valid()
+
+
 def _sound(row: Mapping[str, Any]) -> bool:
     """A node is explained, or says why not, or is the root or a finished game."""
     silent = row["text"] is None or bool(row["reason"])
@@ -294,7 +304,7 @@ SUITES: dict[str, Suite] = {
             _among("one_eval", True),
             _among("counted", True),
         ),
-        LEGAL,
+        {"legal": _legal_anywhere},
     ),
     "label": Suite(
         (
@@ -307,7 +317,7 @@ SUITES: dict[str, Suite] = {
             _among("mate_sign", True),
             _among("rules", True),
         ),
-        {**LEGAL, "sound": _sound_label},
+        {"legal": _legal_anywhere, "sound": _sound_label},
     ),
     "trees": Suite(
         (

@@ -292,9 +292,10 @@ class EngineProcess:
         if any(number == self._out for number, _ in ready):
             self._take_in()
 
-    def frame(self, last: bytes, timeout_s: float) -> list[bytes]:
+    def frame(self, last: bytes, timeout_s: float, nap_s: float = 0.0) -> list[bytes]:
         """Lines up to the first that starts with `last`, that one included.
 
+        With `nap_s` it looks so often for what the engine said, and is not woken by every line.
         Raises EngineFaultError: "crashed" at the end of output, "hung" after `timeout_s`, "rubbish"
         where the output is endless or, at the time limit, mostly no UCI.
         """
@@ -302,6 +303,8 @@ class EngineProcess:
         lines: list[bytes] = []
         while True:
             while not self._lines:
+                if nap_s > 0:
+                    time.sleep(nap_s)
                 self._fill(deadline, lines, timeout_s)
             line = self._lines.popleft()
             lines.append(line)

@@ -6,6 +6,7 @@ import functools
 import os
 import queue
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +23,9 @@ T_co = TypeVar("T_co", covariant=True)
 IN_FLIGHT = 32
 MAX_IN_FLIGHT = 128  # keeps what is in flight below a pipe's 64 KiB, so that writing never blocks
 FAILURES_IN_A_ROW = 8
+# A nap is a fraction of the time that what is in flight will take; its output must fit in a pipe.
+NAPS = 8
+SHORTEST_NAP_S, LONGEST_NAP_S = 0.001, 0.025
 # Engines that finish one search before they read on; others may drop what comes meanwhile.
 QUEUING_ENGINES = ("stockfish", "fairy-stockfish")
 
@@ -64,7 +68,8 @@ class EngineSettings:
 class Job(Generic[T_co]):
     """One exchange: what to send, the start of the answer's last line, how to read the answer.
 
-    `read` raises EngineFaultError("rubbish", ...) on an answer that makes no sense.
+    `read` raises EngineFaultError("rubbish", ...) on an answer that makes no sense. With nothing
+    to send, no engine is asked, and `read` knows the answer.
     """
 
     fen: str
@@ -187,7 +192,7 @@ class EnginePool:
             try:
                 for worker in workers:
                     worker.start()
-                for _ in jobs:
+                for _ in range(len(jobs)):
                     answer = answers.get()
                     if isinstance(answer, BaseException):
                         raise answer
@@ -266,6 +271,7 @@ class _Worker(threading.Thread, Generic[T]):
         self._pending: deque[int] = deque()
         self._suspect: int | None = None  # failed once: tried again alone in a fresh process
         self._engine: EngineProcess | None = None
+        self._pace_s = 0.0  # from answer to answer, of late
 
     def run(self) -> None:
         try:
@@ -306,7 +312,7 @@ class _Worker(threading.Thread, Generic[T]):
 
     def _read_one(self) -> None:
         job = self._jobs[self._pending[0]]
-        lines = self._live().frame(job.last, self._pool.settings.timeout_s)
+        lines = self._answer(job.last) if job.request else []
         try:
             value = job.read(lines)
         except (ValueError, IndexError) as error:
@@ -314,6 +320,16 @@ class _Worker(threading.Thread, Generic[T]):
         self._suspect = None
         self._pool.succeeded()
         self._answers.put((self._pending.popleft(), value))
+
+    def _answer(self, last: bytes) -> list[bytes]:
+        """Lines of the oldest answer. While the engine has enough to do, naps take the place of
+        being woken by its every line, which costs more than all else here."""
+        nap = min(LONGEST_NAP_S, self._pace_s * len(self._pending) / NAPS)
+        started = time.monotonic()
+        timeout = self._pool.settings.timeout_s
+        lines = self._live().frame(last, timeout, nap if nap >= SHORTEST_NAP_S else 0.0)
+        self._pace_s += (time.monotonic() - started - self._pace_s) / NAPS
+        return lines
 
     def _recover(self, fault: EngineFaultError) -> None:
         """Blame the position the engine was at; try it once more, alone in a fresh process."""

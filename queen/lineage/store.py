@@ -9,8 +9,10 @@ from pathlib import Path
 
 from queen.errors import QueenError
 from queen.lineage.artifact import digest_of, file_digest, read_json, write_json, writing
+from queen.lineage.lock import exclusive
 
 MANIFEST = "shard.json"
+PLACING = "placing.lock"
 
 
 class ShardStore:
@@ -48,12 +50,33 @@ class ShardStore:
             work(building)
             with writing(final):
                 write_json(building / MANIFEST, {"files": _sizes(building)})
-                shutil.rmtree(final, ignore_errors=True)
-                os.replace(building, final)
+                self._place(stage, key, building)
         except BaseException:
             shutil.rmtree(building, ignore_errors=True)
             raise
         return final
+
+    def adopt(self, stage: str, key: str, folder: Path) -> bool:
+        """Take in a shard that another machine finished, if it is what its manifest says."""
+        try:
+            if any(_faults(folder, f"{stage}/{key}")):
+                return False
+        except QueenError:  # no manifest, or a broken one
+            return False
+        with writing(folder):
+            self.path(stage, key).parent.mkdir(parents=True, exist_ok=True)
+            self._place(stage, key, folder)
+        return True
+
+    def _place(self, stage: str, key: str, building: Path) -> None:
+        """Move a whole shard into place, unless another process was first with the same."""
+        final = self.path(stage, key)
+        with exclusive(self.root / PLACING):
+            if self.get(stage, key) is not None:
+                shutil.rmtree(building, ignore_errors=True)
+                return
+            shutil.rmtree(final, ignore_errors=True)
+            os.replace(building, final)
 
     def keys(self) -> Iterator[tuple[str, str, Path]]:
         """Every shard folder as (stage, key, path), unfinished ones too (key starts with '.')."""
@@ -63,11 +86,7 @@ class ShardStore:
 
     def problems(self, stage: str, key: str) -> Iterator[str]:
         """What in a finished shard is not what its manifest says."""
-        folder = self.path(stage, key)
-        for name, entry in read_json(folder / MANIFEST)["files"].items():
-            path = folder / name
-            if not path.is_file() or file_digest(path) != entry["sha256"]:
-                yield f"shard {stage}/{key}: file {name} is missing or changed"
+        yield from _faults(self.path(stage, key), f"{stage}/{key}")
 
 
 def shard_key(parts: dict[str, object]) -> str:
@@ -83,6 +102,13 @@ def shard_key(parts: dict[str, object]) -> str:
             where=str(sorted(parts)),
             remedy="make params and shard specs of JSON values only",
         ) from error
+
+
+def _faults(folder: Path, shard: str) -> Iterator[str]:
+    for name, entry in read_json(folder / MANIFEST)["files"].items():
+        path = folder / name
+        if not path.is_file() or file_digest(path) != entry["sha256"]:
+            yield f"shard {shard}: file {name} is missing or changed"
 
 
 def _sizes(folder: Path) -> dict[str, dict[str, object]]:

@@ -21,8 +21,9 @@ from queen.lineage.artifact import Artifact, open_artifact
 from queen.lineage.verdicts import FILE
 from stages import evaluate
 from stages.base import EngineParams, Job, Machine, engine_settings
+from stages.preparing import prepare
 from stages.registry import find_stage
-from stages.runner import prepare, run_stage
+from stages.runner import run_stage
 
 EVALUATION: dict[str, Any] = {
     "games": 8,

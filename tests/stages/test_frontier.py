@@ -23,8 +23,9 @@ from queen.language.teacher_frontier import prompts_digest
 from queen.lineage.artifact import Artifact
 from stages.base import ROWS
 from stages.facts import facts_from_json
+from stages.preparing import plain_params, prepare
 from stages.registry import find_stage
-from stages.runner import _plain, prepare, run_stage
+from stages.runner import run_stage
 
 POSITIONS = 8
 KEY = "sk-stage-0b51d4c9e2"
@@ -212,4 +213,4 @@ def test_the_embedded_teacher_knows_nothing_of_endpoints(tmp_path: Path) -> None
     project = project_with(tmp_path, "http://127.0.0.1:9/v1", {})
     _changed(project, "teacher", kind="hce")
     spec, _ = find_stage("seeds")
-    assert _plain(prepare(spec, None, project).params)["teacher"] == {"kind": "hce"}
+    assert plain_params(prepare(spec, None, project).params)["teacher"] == {"kind": "hce"}

@@ -12,8 +12,8 @@ from queen.errors import QueenError
 from queen.lineage.artifact import write_json
 from stages.base import GenerationParams
 from stages.models import SPEAKER, speaker_of
+from stages.preparing import prepare
 from stages.registry import find_stage
-from stages.runner import prepare
 
 ONE = {"weights": "a", "dtype": "float32"}
 
