@@ -56,7 +56,7 @@ def worth(device: torch.device | None = None) -> Tensor:
 def expected_score(logits: Tensor) -> Tensor:
     """Expected score [...] in [0, 1] of logits [..., 103]."""
     share = logits.float().softmax(-1)
-    return (share @ worth(logits.device)).clamp(0, 1)
+    return (share * worth(logits.device)).sum(-1).clamp(0, 1)
 
 
 def cross_entropy(logits: Tensor, classes: Tensor) -> Tensor:
@@ -77,4 +77,4 @@ def ordinal_distance(logits: Tensor, classes: Tensor) -> Tensor:
     place = line.argsort()[classes.long()]
     reached = torch.arange(CLASSES - 1, device=logits.device) >= place[:, None]
     gaps = torch.tensor(_GAPS, device=logits.device)
-    return (share - reached.float()).abs() @ gaps
+    return ((share - reached.float()).abs() * gaps).sum(1)
