@@ -11,7 +11,8 @@ from stages.base import StageSpec
 ONCE = ("games", "encoder", "positions", "evalset", "questions", "seeds", "tokenizer")
 MODELS = ("pawn", "pawn1")
 ROUND = ("sample", "explain", "recurse", "consolidate", "filter", "train", "evaluate")
-NAMES = (*ONCE, *MODELS, "judge", *ROUND)
+DATASET = ("value",)  # the bulk data set: a line of its own, beside the spine
+NAMES = (*ONCE, *MODELS, "judge", *ROUND, *DATASET)
 
 
 def spec_of(name: str) -> StageSpec:

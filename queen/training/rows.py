@@ -164,9 +164,7 @@ class Shuffle:
             found[beyond] = self._thrown(found[beyond], keys)
         return found.astype(np.int64)
 
-    def _thrown(
-        self, numbers: NDArray[np.uint64], keys: NDArray[np.uint64]
-    ) -> NDArray[np.uint64]:
+    def _thrown(self, numbers: NDArray[np.uint64], keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
         """A permutation of 0..4^bits, which is less than four times the runs."""
         bits, mask = np.uint64(self.bits), np.uint64((1 << self.bits) - 1)
         left, right = numbers >> bits, numbers & mask

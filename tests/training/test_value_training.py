@@ -115,7 +115,9 @@ def test_a_batch_is_a_function_of_its_step_and_ranks_divide_it(file: RowFile) ->
     for ranks in (2, 3):
         parts = [batch.share(rank, ranks) for rank in range(ranks)]
         assert sum(part.tokens for part in parts) == batch.tokens == 32
-        assert sum(float(forward.loss(net, p).detach()) for p in parts) == pytest.approx(wanted, rel=1e-5)
+        assert sum(float(forward.loss(net, p).detach()) for p in parts) == pytest.approx(
+            wanted, rel=1e-5
+        )
     micro = [float(forward.loss(net, part).detach()) for part in batch.split(5)]
     assert sum(micro) == pytest.approx(wanted, rel=1e-5)
 
