@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from queen.generation.explainer import Told
 
 MODELS, ENCODER = "models", "models/encoder/expert"
-NOT_MODELS = ("encoder", "tokenizer", "value")
+NOT_MODELS = ("encoder", "tokenizer")
 CONFIG = "config.json"
 START = "startpos"
 _GLYPHS = {"k": "♚", "q": "♛", "r": "♜", "b": "♝", "n": "♞", "p": "♟"}

@@ -14,8 +14,8 @@ tags: [chess, value-network, queen]
 # models/value
 
 A value network for chess: 18 planes of a position from the side to move in, its expected score as
-101 buckets and two classes of mates out. A {kind} of {blocks}, {parameters:,} parameters. Made by the
-stage `{stage}`; `queen.networks.value.load_value` reads it.
+101 buckets and two classes of mates out. A {kind} of {blocks}, {parameters:,} parameters.
+Made by the stage `{stage}`; `queen.networks.value.load_value` reads it.
 
 ## Sources and licences
 {licences}
@@ -34,8 +34,8 @@ always saying the training set's frequencies gets.
 {measures}
 
 ## Limits
-It sees one position and its fifty-move clock, no history: a repetition is nothing to it. Scores are on
-the scale of whoever labelled (Lichess's logistic of centipawns), whose mistakes it learns too.
+It sees one position and its fifty-move clock, no history: a repetition is nothing to it. Scores are
+on the scale of whoever labelled (Lichess's logistic of centipawns), whose mistakes it learns too.
 """
 
 

@@ -78,7 +78,7 @@ def judged(
 
 
 def means(found: Mapping[str, Values]) -> dict[str, float]:
-    """The mean of each measure where it says something; a measure without a position is left out."""
+    """The mean of each measure where it says something; those that say nothing are left out."""
     told = {name: values[~np.isnan(values)] for name, values in found.items()}
     return {name: float(values.mean()) for name, values in told.items() if len(values)}
 

@@ -84,10 +84,10 @@ def write_rows_file(path: Path, parts: Iterable[Rows], most: int) -> RowFile:
             "no labelled position", where=str(path), remedy="see which labels were asked for"
         )
     _cut(partial, offset, count)
-    told = {"count": count, "digest": digest.hexdigest()}
+    whole = RowFile(path, count, digest.hexdigest())
     os.replace(partial, path)
-    _sidecar(path).write_text(json.dumps(told))
-    return RowFile(path, **told)
+    _sidecar(path).write_text(json.dumps({"count": whole.count, "digest": whole.digest}))
+    return whole
 
 
 def open_rows_file(path: Path) -> RowFile:
