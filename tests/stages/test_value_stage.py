@@ -217,7 +217,7 @@ def test_the_stage_leaves_a_network_with_its_card_curve_and_measures(project: Pa
     assert len(told["losses"]) == 30
     assert told["losses"][-1] < told["losses"][0] - 0.5
     assert set(told["heldout"]) <= set(told["intervals"])
-    for name in ("cross_entropy", "ordinal", "side", "score_error", "cp_error", "mates_recall"):
+    for name in ("cross_entropy", "ordinal", "side", "score_error", "cp_error", "mated_recall"):
         assert record.figures[f"heldout.{name}"] == told["heldout"][name]
     assert record.figures["constant.cross_entropy"] > 0
     assert record.identities["labels"] == {"engine": {"name": "material"}}

@@ -42,17 +42,17 @@ def material(board: chess.Board) -> int:
 @pytest.fixture(scope="module")
 def file(tmp_path_factory) -> RowFile:
     """Positions of random games with their material as the score."""
-    rng, rows = random.Random(2), np.zeros(600, ROW)
+    rng, rows = random.Random(2), np.zeros(64, ROW)
     board = chess.Board()
     for row in rows:
-        if board.is_game_over() or rng.random() < 0.01:
+        if board.is_game_over() or rng.random() < 0.02:
             board = chess.Board()
         board.push(rng.choice(list(board.legal_moves)))
         cp = material(board)
         row["position"] = np.frombuffer(pack(board), np.uint8)
         row["halfmove"], row["cp"] = board.halfmove_clock, cp
         row["label"] = lb.class_of(np.array(cp), np.array(0), np.array(False))
-    return write_rows_file(tmp_path_factory.mktemp("rows") / "rows.npy", [rows], most=600)
+    return write_rows_file(tmp_path_factory.mktemp("rows") / "rows.npy", [rows], most=64)
 
 
 @pytest.fixture(scope="module")
@@ -74,9 +74,9 @@ def test_the_loss_falls_below_what_a_constant_can_reach(file: RowFile, whole) ->
     counts = np.bincount(file.read()["label"], minlength=lb.CLASSES)
     share = counts[counts > 0] / counts.sum()
     constant = float(-(share * np.log(share)).sum())
-    assert losses[0] > np.log(lb.CLASSES) - 0.5
-    assert losses[-10:].mean() < constant < losses[0]
     last = figures[SHORT.steps]
+    assert losses[0] > np.log(lb.CLASSES) - 0.5
+    assert last["cross_entropy"] < constant - 0.3 < losses[0]
     told = {"loss", "grad_norm", "lr", "positions_per_s", "memory_mb", "cross_entropy", "ordinal"}
     assert set(last) == told
     assert last["loss"] == pytest.approx(last["cross_entropy"] + 0.5 * last["ordinal"], rel=1e-5)
