@@ -16,7 +16,8 @@ def parameters(settings: ValueSettings) -> int:
     feed_forward = 2 * width * inner + inner + width
     transformer = attention + feed_forward + 2 * 2 * width
     places = SQUARES * width if settings.transformer_blocks else 0
-    head = 2 * width + width * width + width + CLASSES * (width + 1)
+    kept = settings.head_channels
+    head = 2 * width + kept * (width + 1) + width * (SQUARES * kept + 1) + CLASSES * (width + 1)
     blocks = settings.residual_blocks * residual + settings.transformer_blocks * transformer
     return stem + blocks + places + head
 
@@ -33,8 +34,9 @@ def forward_flops(settings: ValueSettings) -> float:
         PLANES * _kernel(settings) * width
         + settings.residual_blocks * residual
         + settings.transformer_blocks * transformer
+        + 2 * settings.head_channels * width
     )
-    return 2.0 * (SQUARES * by_square + width * width + CLASSES * width)
+    return 2.0 * (SQUARES * by_square + CLASSES * width)
 
 
 def _kernel(settings: ValueSettings) -> int:

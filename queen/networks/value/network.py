@@ -2,7 +2,8 @@
 
 Source: METHOD section 2 (6 ResNet and 16 transformer blocks, 79 M parameters, 103 logits). The
 hybrid, a pure ResNet and a pure ViT are one module with other numbers of blocks; norms, learned
-positions and the head are ours and the same for all.
+positions and the head are ours and the same for all. The head keeps a few channels of each square
+apart, as Lc0's do: their mean over the board hardly tells two positions from one another.
 """
 
 from __future__ import annotations
@@ -85,7 +86,8 @@ class ValueNet(nn.Module):
         self.transformer = nn.Sequential(*(TransformerBlock(settings) for _ in transformer))
         self.places = nn.Parameter(torch.zeros(SQUARES, width)) if transformer else None
         self.norm = nn.LayerNorm(width)
-        self.hidden = nn.Linear(width, width)
+        self.squares = nn.Linear(width, settings.head_channels)
+        self.hidden = nn.Linear(SQUARES * settings.head_channels, width)
         self.out = nn.Linear(width, CLASSES)
 
     @property
@@ -102,7 +104,7 @@ class ValueNet(nn.Module):
         tokens = image.flatten(2).transpose(1, 2)
         if self.places is not None:
             tokens = self.transformer(tokens + self.places)
-        read = self.norm(tokens).mean(1)
+        read = F.gelu(self.squares(self.norm(tokens))).flatten(1)
         logits: Tensor = self.out(F.gelu(self.hidden(read)))
         return logits
 

@@ -47,6 +47,11 @@ class ValueSettings:
         return self.residual_blocks + self.transformer_blocks
 
     @property
+    def head_channels(self) -> int:
+        """Channels of each square that the head reads."""
+        return max(1, self.width // 16)
+
+    @property
     def kind(self) -> str:
         """`hybrid`, `resnet` or `vit`."""
         if not self.transformer_blocks:
