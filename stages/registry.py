@@ -12,7 +12,7 @@ ONCE = ("games", "encoder", "positions", "evalset", "questions", "seeds", "token
 MODELS = ("pawn", "pawn1")
 ROUND = ("sample", "explain", "recurse", "consolidate", "filter", "train", "evaluate")
 # The bulk data set: a line of its own beside the rounds, walked only when asked for.
-DATASET = ("extract", "dedup", "label")
+DATASET = ("extract", "dedup", "label", "value")
 NAMES = (*ONCE, *MODELS, "judge", *ROUND, *DATASET)
 
 

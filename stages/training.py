@@ -24,6 +24,7 @@ from stages.positions import position_of
 
 if TYPE_CHECKING:
     from queen.networks.queen import QueenModel
+    from queen.training.crew import Crew
     from queen.training.loop import TrainResult
     from queen.training.sft import Part
 
@@ -64,21 +65,29 @@ class TrainParams:
 
 
 @contextmanager
-def trainer(job: Job[Any]) -> Iterator[Callable[..., TrainResult]]:
-    """`fine_tune` in this process, or by the ranks that the machine's params ask for.
+def ranks(job: Job[Any]) -> Iterator[Crew | None]:
+    """The ranks that the machine's params ask for; None to train in this process.
 
-    Ranks live as long as this context, so enter it once for all phases of a stage.
+    They live as long as this context, so enter it once for all phases of a stage.
     """
     from queen.training.crew import Crew, CrewSettings
-    from queen.training.sft import fine_tune
 
     machine = job.machine
     if machine.ranks == 1 and machine.launcher == "local":
-        yield fine_tune
+        yield None
         return
     settings = CrewSettings(machine.ranks, machine.launcher, machine.hostfile, machine.threads)
     with Crew(settings, job.scratch() / "ranks") as crew:
-        yield crew.fine_tune
+        yield crew
+
+
+@contextmanager
+def trainer(job: Job[Any]) -> Iterator[Callable[..., TrainResult]]:
+    """`fine_tune` in this process, or by `ranks`."""
+    from queen.training.sft import fine_tune
+
+    with ranks(job) as crew:
+        yield fine_tune if crew is None else crew.fine_tune
 
 
 def explanation_examples(rows: Iterable[Mapping[str, Any]]) -> list[Example]:

@@ -17,28 +17,33 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any, Self
+from typing import IO, TYPE_CHECKING, Any, Self
 
 import numpy as np
+from torch import nn
 
 from queen.errors import QueenError
-from queen.networks.expert import Expert
-from queen.networks.queen import QueenModel
 from queen.training import checkpoint as ck
 from queen.training.loop import Sink, TrainResult
-from queen.training.order import ALIVE, Reading, kept_error, take_over, write_order
+from queen.training.order import ALIVE, Reading, kept_error, take_over
 from queen.training.progress import ShowProgress
 from queen.training.settings import SettingsError, TrainSettings
-from queen.training.sft import Part
 from queen.training.world import free_port
+
+if TYPE_CHECKING:
+    from queen.networks.expert import Expert
+    from queen.networks.queen import QueenModel
+    from queen.training.sft import Part
 
 LAUNCHERS = ("local", "deepspeed")
 LOOK_S, TOUCH_S, LEAVE_S = 0.1, 5.0, 20.0
 LOG_TAIL = 2000
 WORKER = "queen.training.worker"
+
+WriteOrder = Callable[[Path, TrainSettings], None]
 
 
 class RankError(QueenError):
@@ -123,17 +128,43 @@ class Crew:
         sink: Sink = lambda step, figures: None,
         progress: ShowProgress = lambda done, total, note="": None,
     ) -> TrainResult:
-        """As `sft.fine_tune`, by all ranks.
+        """As `sft.fine_tune`, by all ranks; raises as `train` does."""
+        from queen.training.sft_order import write_order
+
+        place = work.resolve()
+        return self.train(
+            model,
+            lambda folder, own: write_order(folder, model, expert, mixture, own, place, table_mb),
+            settings,
+            work=work,
+            sink=sink,
+            progress=progress,
+        )
+
+    def train(
+        self,
+        model: nn.Module,
+        write: WriteOrder,
+        settings: TrainSettings,
+        *,
+        work: Path,
+        sink: Sink = lambda step, figures: None,
+        progress: ShowProgress = lambda done, total, note="": None,
+    ) -> TrainResult:
+        """Have an order carried out by all ranks, and put what was trained into `model`.
+
+        Args:
+            write: puts the order down in a folder, with a rank's settings.
+            work: folder of the order's checkpoints.
 
         Raises:
             RankError: a rank died; the last checkpoint is whole, and the next run goes on.
             QueenError: what a rank stopped for.
         """
-        settings = replace(settings, threads=self.settings.threads_each)
         order = self.folder / f"order-{self.count}"
         self.count += 1
         order.mkdir()
-        write_order(order, model, expert, mixture, settings, work.resolve(), table_mb)
+        write(order, replace(settings, threads=self.settings.threads_each))
         self._send(order)
         try:
             result = self._await(order, sink, progress)

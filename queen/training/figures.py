@@ -1,4 +1,7 @@
-"""How fast a run is and what it takes: tokens a second, share of the peak, memory."""
+"""How fast a run is and what it takes: tokens a second, share of the peak, memory.
+
+What a run counts is tokens unless its task says otherwise (`unit`).
+"""
 
 from __future__ import annotations
 
@@ -23,11 +26,16 @@ class Measured(Protocol):
         """Floating-point operations of a step on it, padding not counted."""
 
 
+def unit_of(task: Any) -> str:
+    """What a task's batches count: tokens, or what it names."""
+    return str(getattr(task, "unit", "tokens"))
+
+
 class Meter:
     """Counts what steps did since it was last read."""
 
-    def __init__(self, settings: TrainSettings, world: World) -> None:
-        self.world = world
+    def __init__(self, settings: TrainSettings, world: World, unit: str = "tokens") -> None:
+        self.world, self.unit = world, unit
         self.peak = (settings.peak_tflops * 1e12 or _known_peak(world.device)) * world.size
         self.tokens, self.operations, self.since = 0, 0.0, time.monotonic()
         self.used = 0.0
@@ -43,7 +51,7 @@ class Meter:
         now = time.monotonic()
         seconds = max(1e-9, now - self.since)
         memory = max(own for (own,) in self.world.gather([_memory_mb(self.world.device)]))
-        figures = {"tokens_per_s": self.tokens / seconds, "memory_mb": memory}
+        figures = {f"{self.unit}_per_s": self.tokens / seconds, "memory_mb": memory}
         if self.operations:
             self.used = self.operations / seconds / self.peak
             figures["mfu"] = self.used

@@ -39,7 +39,7 @@ from queen.training.backend import (
     saved_buffers,
     trained,
 )
-from queen.training.figures import Meter
+from queen.training.figures import Meter, unit_of
 from queen.training.progress import ShowProgress
 from queen.training.settings import SettingsError, TrainSettings
 from queen.training.world import World
@@ -206,7 +206,7 @@ class _Run:
         self.step = self.tokens = self.resumed_from = self.saved_at = 0
         self.seconds = 0.0
         self.started = self.saved_time = time.monotonic()
-        self.meter = Meter(settings, world)
+        self.meter = Meter(settings, world, unit_of(task))
 
     def resume(self) -> None:
         """Go on from the newest checkpoint, if there is one."""
@@ -271,7 +271,7 @@ class _Run:
         rate = self.settings.lr * self.settings.lr_share(self.step - 1)
         figures = (
             f"loss {self.losses[span].mean():.3f}, norm {self.norms[span].mean():.2g}, "
-            f"lr {rate:.1e}, {self.tokens / seconds:,.0f} tokens/s"
+            f"lr {rate:.1e}, {self.tokens / seconds:,.0f} {self.meter.unit}/s"
         )
         return figures + self.meter.note()
 

@@ -1,9 +1,7 @@
 """A training put down in a folder, for processes that did not build it.
 
     order/
-      model/        the QUEEN as it starts, in Hugging Face's format
-      expert/       its encoder, if it has one
-      order.pickle  mixture, settings and the rest
+      order.pickle  what is to be done, as plain data; its networks lie beside it
       reports.jsonl what the first rank tells: progress, figures, the result
       error.pickle  what a rank stopped for
       alive         which process waits, touched by it; ranks end when it no longer is
@@ -18,57 +16,30 @@ import json
 import os
 import pickle
 import socket
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
+from torch import nn
 
 from queen.errors import QueenError
-from queen.networks.expert import Expert
-from queen.networks.lc0.load import load_encoder, save_encoder
-from queen.networks.queen import QueenModel, freeze
-from queen.training.loop import TrainResult
-from queen.training.settings import TrainSettings
-from queen.training.sft import Part, fine_tune
+from queen.training.loop import Sink, TrainResult
+from queen.training.progress import ShowProgress
 
-_MODEL, _EXPERT, _PICKLE, _REPORTS = "model", "expert", "order.pickle", "reports.jsonl"
+_PICKLE, _REPORTS = "order.pickle", "reports.jsonl"
 _ERROR, ALIVE = "error.pickle", "alive"
 
 
-@dataclass(frozen=True)
-class Order:
-    """What `fine_tune` is to be called with, but for the networks.
+class Order(Protocol):
+    """A training as plain data that can be pickled; its networks are files in the folder."""
 
-    Attributes:
-        wanted: states that the expert gives; empty for a training without one.
-        frozen: parts of the model that do not learn.
-    """
-
-    mixture: tuple[Part, ...]
-    settings: TrainSettings
-    work: Path
-    table_mb: int
-    wanted: tuple[int, ...]
-    frozen: tuple[str, ...]
+    def train(self, folder: Path, sink: Sink, progress: ShowProgress) -> TrainResult:
+        """Do it in this process's part, with the networks read from the folder."""
 
 
-def write_order(
-    folder: Path,
-    model: QueenModel,
-    expert: Expert | None,
-    mixture: Sequence[Part],
-    settings: TrainSettings,
-    work: Path,
-    table_mb: int,
-) -> None:
-    """Put a training down in an empty folder."""
-    model.save_pretrained(folder / _MODEL)
-    if expert is not None:
-        save_encoder(expert.encoder, folder / _EXPERT)
-    wanted = expert.wanted if expert is not None else ()
-    order = Order(tuple(mixture), settings, work, table_mb, wanted, model.frozen_parts)
+def put_down(folder: Path, order: Order) -> None:
+    """Put an order down in a folder that holds its networks."""
     (folder / ALIVE).write_text(f"{socket.gethostname()} {os.getpid()}")
     (folder / _PICKLE).write_bytes(pickle.dumps(order))
 
@@ -77,27 +48,13 @@ def carry_out(folder: Path, first: bool) -> None:
     """Do the training in this process's part; the first rank tells of it.
 
     Raises:
-        QueenError: as `fine_tune` does; it is kept in the folder for who waits.
+        QueenError: as the training does; it is kept in the folder for who waits.
     """
     order: Order = pickle.loads((folder / _PICKLE).read_bytes())
-    model = QueenModel.from_pretrained(folder / _MODEL)
-    if order.frozen:
-        freeze(model, order.frozen)
-    expert = None
-    if order.wanted:
-        expert = Expert(load_encoder(folder / _EXPERT), order.wanted, memory_mb=0)
     reports = Reports(folder) if first else None
+    sink, progress = (reports.figures, reports.progress) if reports else (_nowhere, _nothing)
     try:
-        result = fine_tune(
-            model,
-            expert,
-            order.mixture,
-            order.settings,
-            work=order.work,
-            table_mb=order.table_mb,
-            sink=reports.figures if reports else _nowhere,
-            progress=reports.progress if reports else _nothing,
-        )
+        result = order.train(folder, sink, progress)
     except QueenError as error:
         _keep(folder, error)
         raise
@@ -151,7 +108,7 @@ def kept_error(folder: Path) -> QueenError | None:
 
 
 @torch.no_grad()
-def take_over(model: QueenModel, trained: Mapping[str, torch.Tensor]) -> None:
+def take_over(model: nn.Module, trained: Mapping[str, torch.Tensor]) -> None:
     """Put trained tensors into a model of the same shape."""
     state = model.state_dict()
     for name, value in trained.items():

@@ -21,9 +21,10 @@ from queen.training.crew import Crew, CrewSettings, RankError, deepspeed_command
 from queen.training.curriculum import question_examples
 from queen.training.examples import encode_examples
 from queen.training.loop import NotFiniteError, TrainSettings
-from queen.training.order import Reading, carry_out, kept_error, write_order
+from queen.training.order import Reading, carry_out, kept_error
 from queen.training.settings import SettingsError
 from queen.training.sft import Part, fine_tune
+from queen.training.sft_order import write_order
 
 SHORT = TrainSettings(
     steps=12, batch_size=8, micro_batch=2, lr=5e-3, warmup_steps=5, precision="fp32", threads=1,
