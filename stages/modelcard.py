@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from stages.base import Job
+
+DECLARED = """
+## Not by the published recipe
+{said}
+
+Whoever quotes its figures is asked to say so.
+"""
 
 TEMPLATE = """---
 license: gpl-3.0
@@ -25,7 +32,7 @@ Players' names are not in the training data unless the project was told to keep 
 
 ## Training
 {training}
-
+{declared}
 ## Limits
 Its strength and the truth of its statements are measured by the project's evaluation, not by
 this page; see the artifact `data/evaluate/{short}` for figures. It speaks of standard chess only,
@@ -34,9 +41,18 @@ in English, in the notation of its training text.
 
 
 def model_card(
-    job: Job[Any], name: str, licences: Mapping[str, str], training: Mapping[str, Any]
+    job: Job[Any],
+    name: str,
+    licences: Mapping[str, str],
+    training: Mapping[str, Any],
+    declared: Sequence[str] = (),
 ) -> str:
-    """The card as Markdown with Hugging Face's front matter; a function of its inputs alone."""
+    """The card as Markdown with Hugging Face's front matter; a function of its inputs alone.
+
+    Args:
+        declared: what sets the model apart from the published recipe.
+    """
+    said = "\n".join(f"- It {words}." for words in declared)
     parent = job.inputs.get("parent")
     return TEMPLATE.format(
         name=name,
@@ -45,6 +61,7 @@ def model_card(
         parent=f" from `{parent.name}`" if parent else "",
         licences=_list(licences),
         training=_list(training),
+        declared=DECLARED.format(said=said) if said else "",
     )
 
 

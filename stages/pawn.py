@@ -30,6 +30,7 @@ from stages.questions import HELDOUT, conversations
 from stages.training import (
     TrainParams,
     assemble_model,
+    declared_of,
     parts,
     phase_seed,
     question_examples,
@@ -93,7 +94,7 @@ def work(job: Job[Params], shard: Shard, out: Path) -> None:
     told = {
         "phases": phases,
         "heldout": asked.to_json(),
-        "figures": _figures(asked),
+        "figures": {**_figures(asked), **declared_of(job, curriculum=bool(phases))},
         "gates": model.gate_values(),
         "weights": weights_digest(model),
         "encoder": expert.digest,

@@ -9,7 +9,7 @@ from pathlib import Path
 from queen.lineage.artifact import Draft
 from stages.base import Job, Shard, StageSpec
 from stages.training import TrainParams, assemble_model
-from stages.tuning import curriculum_examples, seed_examples, tune
+from stages.tuning import CURRICULUM, curriculum_examples, seed_examples, tune
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ def work(job: Job[Params], shard: Shard, out: Path) -> None:
     params = job.params
     named = {
         "seeds": (seed_examples(job.inputs["seeds"]), params.seeds_share),
-        "curriculum": (curriculum_examples(job.inputs["questions"]), 1.0 - params.seeds_share),
+        CURRICULUM: (curriculum_examples(job.inputs["questions"]), 1.0 - params.seeds_share),
     }
     tune(job, out, named, "seeds", params.epochs, params.max_length, params.train, params.frozen)
 

@@ -10,7 +10,7 @@ from queen.errors import QueenError
 from queen.lineage.artifact import Draft
 from stages.base import Job, Shard, StageSpec
 from stages.training import TrainParams, assemble_model, explanation_examples, kept_rows
-from stages.tuning import curriculum_examples, seed_examples, tune
+from stages.tuning import CURRICULUM, curriculum_examples, seed_examples, tune
 
 
 @dataclass(frozen=True)
@@ -57,10 +57,11 @@ def work(job: Job[Params], shard: Shard, out: Path) -> None:
             remedy="raise filter.max_loss or sample.roots in a new round: `queen round add`",
         )
     rest = 1.0 - params.new_share - params.seeds_share
+    rest = rest if rest > 1e-9 else 0.0  # shares that sum to 1 but for their last bits
     named = {
         "new": (new, params.new_share),
         "seeds": (seed_examples(job.inputs["seeds"]), params.seeds_share),
-        "curriculum": (curriculum_examples(job.inputs["questions"]), rest),
+        CURRICULUM: (curriculum_examples(job.inputs["questions"]), rest),
     }
     tune(
         job,

@@ -19,6 +19,7 @@ from queen.training.curriculum import conversation
 from queen.training.examples import Example, Turn, encode_examples
 from queen.training.settings import TrainSettings
 from stages.base import ROWS, Job, Machine
+from stages.declared import declarations, in_words
 from stages.modelcard import model_card
 from stages.positions import position_of
 
@@ -146,6 +147,19 @@ def write_model(
     write_json(out / TRAINING, dict(told))
 
 
+def declared_of(job: Job[Any], *, curriculum: bool) -> dict[str, float]:
+    """What is declared of a model: its parent's declarations, and those of questions it met.
+
+    Args:
+        curriculum: whether questions are among its examples.
+    """
+    parent = job.inputs.get("parent")
+    found = declarations(parent.record.figures) if parent else {}
+    if curriculum:
+        found |= declarations(job.inputs["questions"].record.figures)
+    return found
+
+
 def told_of(name: str, result: TrainResult, parts: Sequence[Part]) -> dict[str, Any]:
     """What a run did, for the record: no time, which differs from run to run."""
     every = max(1, len(result.losses) // 200)
@@ -175,7 +189,6 @@ def assemble_model(job: Job[Any], folder: Path, out: Path, name: str) -> Draft:
         licences.update(artifact.record.licences)
     totals = {"steps": sum(p["steps"] for p in told["phases"])}
     totals["tokens"] = sum(p["tokens"] for p in told["phases"])
-    (out / CARD).write_text(model_card(job, name, licences, totals))
     drops: dict[str, int] = {}
     for phase in told["phases"]:
         for part, reasons in phase["rejected"].items():
@@ -183,5 +196,6 @@ def assemble_model(job: Job[Any], folder: Path, out: Path, name: str) -> Draft:
                 drops[f"{part}.{reason}"] = drops.get(f"{part}.{reason}", 0) + count
     figures = {f"loss.{p['phase']}": p["final_loss"] for p in told["phases"]}
     figures.update(told.get("figures", {}))
+    (out / CARD).write_text(model_card(job, name, licences, totals, in_words(figures)))
     identities = {"weights": told["weights"], "encoder": told["encoder"]}
     return Draft(totals, drops, figures, identities, licences)

@@ -21,6 +21,7 @@ from stages.models import load_expert
 from stages.questions import conversations
 from stages.training import (
     TrainParams,
+    declared_of,
     explanation_examples,
     kept_rows,
     parts,
@@ -30,6 +31,8 @@ from stages.training import (
     trainer,
     write_model,
 )
+
+CURRICULUM = "curriculum"
 
 
 def tune(
@@ -46,7 +49,7 @@ def tune(
     """Train the parent on a mixture until `main` was met `epochs` times; write the model.
 
     Args:
-        named: examples and share of each part.
+        named: examples and share of each part; replayed questions are the part CURRICULUM.
         main: the part that epochs are counted in.
         tokens: train on so many tokens, as near as whole batches come; 0 goes by epochs.
         frozen: parts of the model that do not train.
@@ -71,8 +74,11 @@ def tune(
             progress=job.progress,
         )
     thaw(model)
+    curriculum = any(part.name == CURRICULUM for part in mixture)
+    declared = declared_of(job, curriculum=curriculum)
     told = {
         "phases": [told_of(job.stage, result, mixture)],
+        **({"figures": declared} if declared else {}),
         "gates": model.gate_values(),
         "weights": weights_digest(model),
         "encoder": expert.digest,
