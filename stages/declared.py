@@ -13,9 +13,12 @@ from collections.abc import Mapping
 from queen.language.questions.bank import EXPERT_MOVE
 
 PREFIX = "declared."
+NO_ENCODER, NO_CURRICULUM = "no_encoder", "no_curriculum"
 WORDS = {
     EXPERT_MOVE: "was also asked which move the expert prefers (a question of ours, weight {:g}): "
     "it has learnt moves by imitating the encoder's policy",
+    NO_ENCODER: "reads no encoder: its prompts give it the FEN as text (an ablation)",
+    NO_CURRICULUM: "never met the curriculum: its PAWN was not trained at all (an ablation)",
 }
 
 
@@ -28,6 +31,11 @@ def declare(name: str, value: float = 1.0) -> dict[str, float]:
 def declarations(figures: Mapping[str, float]) -> dict[str, float]:
     """The declarations among figures."""
     return {name: value for name, value in figures.items() if name.startswith(PREFIX)}
+
+
+def without(figures: Mapping[str, float], name: str) -> dict[str, float]:
+    """Figures without a declaration that is no longer true."""
+    return {key: value for key, value in figures.items() if key != PREFIX + name}
 
 
 def in_words(figures: Mapping[str, float]) -> list[str]:

@@ -14,6 +14,7 @@ from queen.games.chess.notation import san_line
 from queen.games.chess.position import Position, PositionError
 from queen.lineage.artifact import RECORD, content_hash, describe_files, open_artifact
 from queen.lineage.verdicts import read_verdicts
+from queen.networks.settings import reads_fen
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -139,7 +140,7 @@ def explain_with(
     Raises QueenError: no encoder, a model that does not fit it, a finished game.
     """
     encoder = project / ENCODER
-    if not (encoder / CONFIG).is_file():
+    if not reads_fen(model.folder) and not (encoder / CONFIG).is_file():
         raise QueenError(
             "the encoder is not here", where=str(encoder), remedy="run `queen run encoder`"
         )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from stages.base import Job
+from stages.declared import NO_ENCODER, PREFIX, in_words
 
 DECLARED = """
 ## Not by the published recipe
@@ -22,7 +23,7 @@ tags: [chess, explanation, queen]
 ---
 # {name}
 
-A QUEEN model: a small language model bridged to a frozen Lc0 network, which plays chess and
+A QUEEN model: a small language model {bridged}, which plays chess and
 explains its moves. Made by the stage `{stage}`{parent}.
 
 ## Sources and licences
@@ -45,19 +46,21 @@ def model_card(
     name: str,
     licences: Mapping[str, str],
     training: Mapping[str, Any],
-    declared: Sequence[str] = (),
+    figures: Mapping[str, float],
 ) -> str:
     """The card as Markdown with Hugging Face's front matter; a function of its inputs alone.
 
     Args:
-        declared: what sets the model apart from the published recipe.
+        figures: of its record, and among them what is declared of it (`stages.declared`).
     """
-    said = "\n".join(f"- It {words}." for words in declared)
+    said = "\n".join(f"- It {words}." for words in in_words(figures))
+    blind = PREFIX + NO_ENCODER in figures
     parent = job.inputs.get("parent")
     return TEMPLATE.format(
         name=name,
         short=name.split("/")[-1],
         stage=job.stage,
+        bridged=f"{'without the' if blind else 'bridged to a'} frozen Lc0 network",
         parent=f" from `{parent.name}`" if parent else "",
         licences=_list(licences),
         training=_list(training),
