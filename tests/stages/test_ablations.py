@@ -167,6 +167,8 @@ def test_it_writes_and_weighs_moves_by_what_the_fen_says(blind: Path) -> None:
     assert speaker.identity["encoder"] == ""
     assert here.white_to_move
     assert there.white_to_move
+    elsewhere = load_speaker(Loading(blind / "models/pawn1", blind / "none", batch_size=4), 2)
+    assert elsewhere.fen_text
     assert here.fen in speaker._request(Asked("x", here), "none").prompt
     first, second = (speaker.policies([Position(p.start, p.moves)])[0] for p in (here, there))
     shared = first.keys() & second.keys()
