@@ -30,6 +30,7 @@ from queen.lineage.artifact import Artifact, Draft, Record, read_json, write_jso
 from queen.lineage.verdicts import Judgement
 from queen.search.tree import read
 from stages.base import ROWS, Job, Shard, StageSpec, concat_shards, rows_table, spans, write_rows
+from stages.declared import declarations
 from stages.engine import JudgeParams
 from stages.matches import MatchParams, ModelPlayer, Opponent, available, play_match, rate
 from stages.models import load_speaker, speaker_of, write_identity
@@ -134,7 +135,8 @@ def assemble(job: Job[Params], folders: Sequence[Path], out: Path) -> Draft:
     (out / GAMES).write_bytes((played / GAMES).read_bytes())
     (out / PGN).write_text("\n".join(to_pgn(game) for game in games))
     rating = rate(job.params.match, games, ModelPlayer.name)
-    summary = {**_shares(job, table), **_elo_figures(rating)}
+    told = declarations(job.inputs["model"].record.figures)
+    summary = {**_shares(job, table), **_elo_figures(rating), **told}
     write_json(out / SUMMARY, {"figures": summary, "games": _scores(games), "elo": _plain(rating)})
     if "before" in job.inputs:
         write_json(out / VERDICT, _judgement(job, table, rating).as_dict())

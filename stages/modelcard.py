@@ -6,6 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from stages.base import Job
+from stages.declared import NO_ENCODER, PREFIX, in_words
+
+DECLARED = """
+## Not by the published recipe
+{said}
+
+Whoever quotes its figures is asked to say so.
+"""
 
 TEMPLATE = """---
 license: gpl-3.0
@@ -15,7 +23,7 @@ tags: [chess, explanation, queen]
 ---
 # {name}
 
-A QUEEN model: a small language model bridged to a frozen Lc0 network, which plays chess and
+A QUEEN model: a small language model {bridged}, which plays chess and
 explains its moves. Made by the stage `{stage}`{parent}.
 
 ## Sources and licences
@@ -25,7 +33,7 @@ Players' names are not in the training data unless the project was told to keep 
 
 ## Training
 {training}
-
+{declared}
 ## Limits
 Its strength and the truth of its statements are measured by the project's evaluation, not by
 this page; see the artifact `data/evaluate/{short}` for figures. It speaks of standard chess only,
@@ -34,17 +42,29 @@ in English, in the notation of its training text.
 
 
 def model_card(
-    job: Job[Any], name: str, licences: Mapping[str, str], training: Mapping[str, Any]
+    job: Job[Any],
+    name: str,
+    licences: Mapping[str, str],
+    training: Mapping[str, Any],
+    figures: Mapping[str, float],
 ) -> str:
-    """The card as Markdown with Hugging Face's front matter; a function of its inputs alone."""
+    """The card as Markdown with Hugging Face's front matter; a function of its inputs alone.
+
+    Args:
+        figures: of its record, and among them what is declared of it (`stages.declared`).
+    """
+    said = "\n".join(f"- It {words}." for words in in_words(figures))
+    blind = PREFIX + NO_ENCODER in figures
     parent = job.inputs.get("parent")
     return TEMPLATE.format(
         name=name,
         short=name.split("/")[-1],
         stage=job.stage,
+        bridged=f"{'without the' if blind else 'bridged to a'} frozen Lc0 network",
         parent=f" from `{parent.name}`" if parent else "",
         licences=_list(licences),
         training=_list(training),
+        declared=DECLARED.format(said=said) if said else "",
     )
 
 

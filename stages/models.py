@@ -32,6 +32,11 @@ def load_expert(
     return Expert(load_encoder(encoder.path / role), wanted, memory_mb=machine.cache_mb)
 
 
+def bridged_expert(job: Job[Any], states: Sequence[int]) -> Expert | None:
+    """The expert whose states a model's bridges read; None for a model that has no bridge."""
+    return load_expert(job.inputs["encoder"], states, job.machine) if states else None
+
+
 def load_speaker(job: Job[Any], model: Artifact, batch_size: int) -> Speaker:
     """A model that explains, with its expert; the last one is kept, for a stage's shards share it.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import torch
 from queen.language.questions.bank import Question, stages
 from queen.language.tokenizer import load_tokenizer
 from queen.lineage.artifact import Draft
+from queen.networks import build
 from queen.networks.build import EncoderInfo
 from queen.networks.expert import Expert
 from queen.networks.lc0.load import weights_digest
@@ -23,13 +25,15 @@ from queen.training.heldout import HeldOut, accuracy
 from queen.training.loop import TrainResult
 from queen.training.sft import Part
 from stages.base import Job, Shard, StageSpec
+from stages.declared import NO_CURRICULUM, NO_ENCODER, declare
 from stages.decoder import decoder_spec, new_model
-from stages.models import load_expert
+from stages.models import bridged_expert
 from stages.positions import position_of
 from stages.questions import HELDOUT, conversations
 from stages.training import (
     TrainParams,
     assemble_model,
+    declared_of,
     parts,
     phase_seed,
     question_examples,
@@ -79,24 +83,18 @@ def work(job: Job[Params], shard: Shard, out: Path) -> None:
     """Teach the four stages in order, then ask what was never trained on."""
     torch.set_num_threads(job.machine.threads)
     tokenizer = load_tokenizer(job.inputs["tokenizer"].path)
-    expert = load_expert(job.inputs["encoder"], job.params.bridge.states, job.machine)
+    expert = bridged_expert(job, job.params.bridge.states)
     model = _new_model(job, tokenizer, expert)
-    phases = []
-    with trainer(job) as train:
-        for stage, steps in _phases(job.params).items():
-            mixture = _mixture(job, tokenizer, stage)
-            result = _teach(job, train, model, expert, stage, steps, mixture)
-            phases.append(told_of(stage, result, mixture))
-            release_memory()
+    phases = _taught(job, model, tokenizer, expert)
     thaw(model)
     asked = _ask(job, model, tokenizer, expert)
     told = {
         "phases": phases,
         "heldout": asked.to_json(),
-        "figures": _figures(asked),
+        "figures": {**_figures(asked), **_declared(job, taught=bool(phases), reads=bool(expert))},
         "gates": model.gate_values(),
         "weights": weights_digest(model),
-        "encoder": expert.digest,
+        "encoder": expert.digest if expert else "",
     }
     write_model(job, model, tokenizer, out, told)
 
@@ -105,8 +103,10 @@ def assemble(job: Job[Params], folders: Sequence[Path], out: Path) -> Draft:
     return assemble_model(job, folders[0], out, "models/pawn")
 
 
-def _new_model(job: Job[Params], tokenizer: Any, expert: Expert) -> QueenModel:
-    info = EncoderInfo("expert", expert.digest, expert.encoder.n_states, expert.encoder.width)
+def _new_model(job: Job[Params], tokenizer: Any, expert: Expert | None) -> QueenModel:
+    info = build.NO_ENCODER
+    if expert:
+        info = EncoderInfo("expert", expert.digest, expert.encoder.n_states, expert.encoder.width)
     model = new_model(job.params.decoder, job.params.bridge, tokenizer, info, job)
     freeze(model, job.params.frozen)
     return model
@@ -119,19 +119,35 @@ def _phases(params: Params) -> dict[str, int]:
     return {phase: count for phase, count in steps.items() if count}
 
 
-def _mixture(job: Job[Params], tokenizer: Any, phase: str) -> list[Part]:
+def _taught(
+    job: Job[Params], model: QueenModel, tokenizer: Any, expert: Expert | None
+) -> list[dict[str, Any]]:
+    """Teach each phase that has steps; what each did. With none, PAWN is the model as built."""
+    planned, phases = _phases(job.params), []
+    if not planned:
+        return []
+    with trainer(job) as train:
+        for stage, steps in planned.items():
+            mixture = _mixture(job, tokenizer, stage, fen_text=model.config.reads_fen)
+            result = _teach(job, train, model, expert, stage, steps, mixture)
+            phases.append(told_of(stage, result, mixture))
+            release_memory()
+    return phases
+
+
+def _mixture(job: Job[Params], tokenizer: Any, phase: str, *, fen_text: bool) -> list[Part]:
     """A stage's questions, and a low share of those of the stages before it."""
-    names = stages()
+    names, examples = stages(), partial(question_examples, fen_text=fen_text)
     file = job.inputs["questions"].file(QUESTIONS_FILE)
     if phase == LEAD:
         here = conversations(file, "train", names[:1], job.params.lead)
-        named = {LEAD: (question_examples(here), 1.0)}
+        named = {LEAD: (examples(here), 1.0)}
     else:
         replay, before = job.params.replay, names[: names.index(phase)]
         here = conversations(file, "train", [phase])
         named = {
-            phase: (question_examples(here), 1.0 - replay),
-            "replay": (question_examples(conversations(file, "train", before)), replay),
+            phase: (examples(here), 1.0 - replay),
+            "replay": (examples(conversations(file, "train", before)), replay),
         }
     return parts(tokenizer, job.params.max_length, named)
 
@@ -140,7 +156,7 @@ def _teach(
     job: Job[Params],
     train: Callable[..., TrainResult],
     model: QueenModel,
-    expert: Expert,
+    expert: Expert | None,
     stage: str,
     steps: int,
     mixture: Sequence[Part],
@@ -158,7 +174,7 @@ def _teach(
     )
 
 
-def _ask(job: Job[Params], model: QueenModel, tokenizer: Any, expert: Expert) -> HeldOut:
+def _ask(job: Job[Params], model: QueenModel, tokenizer: Any, expert: Expert | None) -> HeldOut:
     """Held-out accuracy by question type, beside the majority answer's."""
     held, train = _questions(job, HELDOUT), _questions(job, "train")
     return accuracy(
@@ -169,6 +185,7 @@ def _ask(job: Job[Params], model: QueenModel, tokenizer: Any, expert: Expert) ->
         majority_answers(train),
         batch_size=job.params.heldout_batch,
         threads=job.machine.threads,
+        fen_text=model.config.reads_fen,
         table_mb=job.machine.cache_mb,
     )
 
@@ -202,6 +219,15 @@ def _figures(asked: HeldOut) -> dict[str, float]:
             figures[f"heldout.{stage}.{name}"] = round(tally.accuracy, 6)
     figures["heldout.asked"] = float(sum(Counter(_asked(asked)).values()))
     return figures
+
+
+def _declared(job: Job[Params], *, taught: bool, reads: bool) -> dict[str, float]:
+    """What is declared of a PAWN that was taught nothing, or reads no encoder."""
+    return {
+        **declared_of(job, curriculum=taught),
+        **({} if reads else declare(NO_ENCODER)),
+        **({} if taught else declare(NO_CURRICULUM)),
+    }
 
 
 def _asked(asked: HeldOut) -> dict[str, int]:

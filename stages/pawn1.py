@@ -9,7 +9,7 @@ from pathlib import Path
 from queen.lineage.artifact import Draft
 from stages.base import Job, Shard, StageSpec
 from stages.training import TrainParams, assemble_model
-from stages.tuning import curriculum_examples, seed_examples, tune
+from stages.tuning import CURRICULUM, curriculum_examples, told_examples, tune
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,8 @@ def shards(job: Job[Params]) -> Sequence[Shard]:
 def work(job: Job[Params], shard: Shard, out: Path) -> None:
     params = job.params
     named = {
-        "seeds": (seed_examples(job.inputs["seeds"]), params.seeds_share),
-        "curriculum": (curriculum_examples(job.inputs["questions"]), 1.0 - params.seeds_share),
+        "seeds": (told_examples(job, "seeds"), params.seeds_share),
+        CURRICULUM: (curriculum_examples(job), 1.0 - params.seeds_share),
     }
     tune(job, out, named, "seeds", params.epochs, params.max_length, params.train, params.frozen)
 

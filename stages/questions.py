@@ -16,12 +16,15 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from queen.errors import QueenError
+from queen.games.chess.position import Position
 from queen.language.questions import bank
-from queen.language.questions.bank import Question
+from queen.language.questions.bank import Question, QuestionType
 from queen.lineage.artifact import Draft, read_json, write_json
 from stages import gates
 from stages.base import ROWS, Job, Shard, StageSpec, concat_shards, rows_table, spans, write_rows
+from stages.declared import declare
 from stages.decontaminate import Guard
+from stages.models import load_expert
 from stages.positions import position_of
 
 POSITIONS_PER_SHARD = 500
@@ -54,12 +57,16 @@ class Params:
         per_position: questions about one position, by stage; they form one conversation.
         heldout: positions of the development games for each stage, one question of each type.
         weights: how often a type is asked in training, 1 if it is not named.
+        expert_move: weight of the further type of dynamic-current "which move does the expert
+            prefer" (METHOD, Curriculum: ours, off by default); 0 asks it nowhere. It is asked at
+            most once about a position, and held out too; models that learn it are declared so.
     """
 
     positions: dict[str, int]
     per_position: int = 3
     heldout: int = 60
     weights: dict[str, float] = field(default_factory=dict)
+    expert_move: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -86,7 +93,8 @@ def work(job: Job[Params], shard: Shard, out: Path) -> None:
     guard = Guard.of(job.inputs["evalset"])
     drops: Counter[str] = Counter()
     rows = _chosen(job, guard, piece.split, piece.stage)[piece.start : piece.stop]
-    asked = [question for row in rows for question in _ask_about(job, guard, piece, row, drops)]
+    types = _types(job, piece.stage, rows)
+    asked = [q for row in rows for q in _ask_about(job, guard, piece, types, row, drops)]
     write_rows(out / ROWS, rows_table(asked, QUESTIONS))
     write_json(out / DROPS, dict(sorted(drops.items())))
 
@@ -97,11 +105,23 @@ def assemble(job: Job[Params], folders: Sequence[Path], out: Path) -> Draft:
     write_rows(out / ROWS, table)
     counts = Counter(zip(table["split"].to_pylist(), table["stage"].to_pylist(), strict=True))
     drops = sum((Counter(read_json(folder / DROPS)) for folder in folders), _left_out(job))
+    expert = job.inputs["encoder"].record if job.params.expert_move else None
     return Draft(
         counts={f"{split}.{stage}": n for (split, stage), n in sorted(counts.items())},
         drops=drops,
-        licences=job.inputs["positions"].record.licences,
+        figures=_declared(table, job.params.expert_move),
+        identities={"expert": expert.identities["expert"]} if expert else {},
+        licences={**job.inputs["positions"].record.licences, **(expert.licences if expert else {})},
     )
+
+
+def _declared(table: pa.Table, weight: float) -> dict[str, float]:
+    """That the expert's move is asked, with what weight, and how often it was."""
+    if not weight:
+        return {}
+    asked = table.filter(pc.equal(table["type"], bank.EXPERT_MOVE))["split"].to_pylist()
+    figures = {f"asked.{bank.EXPERT_MOVE}.{s}": float(asked.count(s)) for s in ("train", HELDOUT)}
+    return {**declare(bank.EXPERT_MOVE, weight), **figures}
 
 
 def _wanted(params: Params) -> list[tuple[str, str, int]]:
@@ -119,15 +139,7 @@ def _wanted(params: Params) -> list[tuple[str, str, int]]:
                 where="questions.positions",
                 remedy=f"{hint}known: {', '.join(known)}",
             )
-    types = [kind.name for kind in bank.BANK]
-    for name in params.weights:
-        if name not in types:
-            near = difflib.get_close_matches(name, types, 1)
-            raise QueenError(
-                f"no question type {name!r}",
-                where="questions.weights",
-                remedy=f"did you mean {near[0]!r}?" if near else f"known: {', '.join(types)}",
-            )
+    _check_weights(params)
     missing = [stage for stage in known if stage not in params.positions]
     if missing:
         raise QueenError(
@@ -137,6 +149,31 @@ def _wanted(params: Params) -> list[tuple[str, str, int]]:
         )
     wanted = [("train", stage, params.positions[stage]) for stage in known]
     return [*wanted, *((HELDOUT, stage, params.heldout) for stage in known)]
+
+
+def _check_weights(params: Params) -> None:
+    """Raises QueenError for the weight of a type that is none, or one below 0."""
+    types = [kind.name for kind in bank.BANK]
+    for name in params.weights:
+        if name == bank.EXPERT_MOVE:
+            raise QueenError(
+                f"the type {name!r} is asked by a param of its own",
+                where="questions.weights",
+                remedy=f"`queen configure questions.{name}={params.weights[name]}`",
+            )
+        if name not in types:
+            near = difflib.get_close_matches(name, types, 1)
+            raise QueenError(
+                f"no question type {name!r}",
+                where="questions.weights",
+                remedy=f"did you mean {near[0]!r}?" if near else f"known: {', '.join(types)}",
+            )
+    if params.expert_move < 0:
+        raise QueenError(
+            f"no type can be asked {params.expert_move} times as often as another",
+            where=f"questions.{bank.EXPERT_MOVE}",
+            remedy="give a weight above 0, or 0 to ask it nowhere",
+        )
 
 
 def _rows(job: Job[Params], split: str) -> list[dict[str, Any]]:
@@ -171,8 +208,34 @@ def _left_out(job: Job[Params]) -> Counter[str]:
     return +drops
 
 
+def _types(
+    job: Job[Params], stage: str, rows: Sequence[Mapping[str, Any]]
+) -> dict[str, QuestionType]:
+    """What a curriculum stage asks about, by name; last the expert's move, if that is asked."""
+    types = {kind.name: kind for kind in bank.BANK if kind.stage == stage}
+    if job.params.expert_move and stage == bank.DYNAMIC_CURRENT:
+        favourites = _favourites(job, [position_of(row) for row in rows])
+        types[bank.EXPERT_MOVE] = bank.expert_move_type(favourites.__getitem__)
+    return types
+
+
+def _favourites(job: Job[Params], positions: Sequence[Position]) -> dict[Position, str]:
+    """The legal move of which the frozen expert is surest, where there is one."""
+    policies = load_expert(job.inputs["encoder"], (0,), job.machine).policy(positions)
+    return {
+        position: max(sorted(policy), key=policy.__getitem__)
+        for position, policy in zip(positions, policies, strict=True)
+        if policy
+    }
+
+
 def _ask_about(
-    job: Job[Params], guard: Guard, piece: _Piece, row: Mapping[str, Any], drops: Counter[str]
+    job: Job[Params],
+    guard: Guard,
+    piece: _Piece,
+    types: Mapping[str, QuestionType],
+    row: Mapping[str, Any],
+    drops: Counter[str],
 ) -> Iterator[dict[str, Any]]:
     """The questions about one position; those without an answer and lines cut are counted.
 
@@ -186,16 +249,24 @@ def _ask_about(
         drops["line_cut"] += len(clear) < len(line)
         line = clear
     rng = random.Random(f"{job.seed} {piece.stage} {row['pid']}")
-    names = [kind.name for kind in bank.BANK if kind.stage == piece.stage]
+    names = list(types)
     if piece.split == "train":
-        weights = [job.params.weights.get(name, 1.0) for name in names]
-        names = rng.choices(names, weights, k=job.params.per_position)
-    for name in names:
-        question = bank.ask(position, line, name, rng)
+        names = _drawn(job.params, names, rng)
+    for place, name in enumerate(names):
+        if name == bank.EXPERT_MOVE and name in names[:place]:
+            drops["asked_already"] += 1  # the same words: its answer would be copied
+            continue
+        question = types[name].ask(position, line, rng)
         if question is None:
             drops["no_answer"] += 1
         else:
             yield _question_row(question, piece, row)
+
+
+def _drawn(params: Params, names: Sequence[str], rng: random.Random) -> list[str]:
+    """The types asked about one training position."""
+    weights = {bank.EXPERT_MOVE: params.expert_move, **params.weights}
+    return rng.choices(names, [weights.get(name, 1.0) for name in names], k=params.per_position)
 
 
 def _question_row(question: Question, piece: _Piece, row: Mapping[str, Any]) -> dict[str, Any]:
@@ -228,7 +299,11 @@ SPEC = StageSpec(
     name="questions",
     params=Params,
     section="questions",
-    inputs={"positions": "data/positions", "evalset": "data/evalset"},
+    inputs={
+        "positions": "data/positions",
+        "evalset": "data/evalset",
+        "encoder": "models/encoder",
+    },
     output="data/questions",
     shards=shards,
     work=work,

@@ -13,6 +13,7 @@ from pathlib import Path
 from queen.errors import QueenError
 from queen.lineage.artifact import ArtifactError, open_artifact, read_json, read_record
 from queen.lineage.state import open_state
+from queen.networks.settings import reads_fen
 
 RELEASED, ENCODER = "models/released", "models/encoder"
 EXPERT, CONFIG = "expert", "config.json"
@@ -69,13 +70,14 @@ def reference_of(model: Path) -> Reference | None:
 def encoder_for(project: Path, model: Path) -> Path:
     """The folder of the encoder that a model reads: the project's own, or the one it refers to.
 
-    A network that is fetched is converted once and kept in the state folder.
+    A network that is fetched is converted once and kept in the state folder. A model without a
+    bridge reads none, so that the folder need not be there.
     Raises QueenError: there is no encoder, or it cannot be had.
     """
     reference = reference_of(model)
     own = project / ENCODER / EXPERT
     if reference is None or _own_weights(project) == reference.weights:
-        if not (own / CONFIG).is_file():
+        if not reads_fen(model) and not (own / CONFIG).is_file():
             raise QueenError(
                 "the encoder is not here", where=str(own), remedy="run `queen run encoder`"
             )

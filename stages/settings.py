@@ -21,7 +21,7 @@ class ParamsError(QueenError):
     """A param that is unknown, missing or of the wrong type."""
 
 
-def only(name: str, value: str) -> dict[str, Any]:
+def only(name: str, value: str | bool) -> dict[str, Any]:
     """Metadata of a field that counts only where its neighbour `name` has this value."""
     return {ONLY: (name, value)}
 

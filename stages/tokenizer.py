@@ -5,15 +5,17 @@ that of a decoder that is taken over.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow.compute as pc
 
+from queen.games.chess.position import Position
 from queen.lineage.artifact import Draft
 from queen.networks.settings import AnyDecoder, PretrainedSettings
 from stages.base import Job, Shard, StageSpec
 from stages.decoder import decoder_licence, decoder_spec, located
+from stages.settings import only
 
 FOLDER = "tokenizer"
 
@@ -26,11 +28,14 @@ class Params:
         decoder: whose tokenizer it is; a decoder from scratch gets one that is learnt here.
         vocab_size: tokens in all, those for squares, pieces and bytes included.
         questions: at most so many questions are read to learn from.
+        fens: learn from the questions' FENs too, for a model that reads them; counts only where it
+            is on.
     """
 
     decoder: AnyDecoder
     vocab_size: int = 768
     questions: int = 20_000
+    fens: bool = field(default=False, metadata=only("fens", True))
 
 
 def shards(job: Job[Params]) -> Sequence[Shard]:
@@ -67,8 +72,12 @@ def assemble(job: Job[Params], folders: Sequence[Path], out: Path) -> Draft:
 def _texts(job: Job[Params]) -> Iterator[str]:
     questions = job.table("questions")
     train = questions.filter(pc.equal(questions["split"], "train"))
+    told = ""
     for batch in train.slice(0, job.params.questions).to_batches():
         for row in batch.to_pylist():
+            if job.params.fens and row["pid"] != told:
+                told = row["pid"]  # once for each conversation, as in prompts
+                yield Position.from_text(row["start"], row["moves"]).fen
             yield f"{row['prompt']} {row['answer']}"
     seeds = job.table("seeds")
     yield from seeds.filter(pc.equal(seeds["dropped"], ""))["text"].to_pylist()

@@ -9,8 +9,8 @@ from pathlib import Path
 from queen.errors import QueenError
 from queen.lineage.artifact import Draft
 from stages.base import Job, Shard, StageSpec
-from stages.training import TrainParams, assemble_model, explanation_examples, kept_rows
-from stages.tuning import curriculum_examples, seed_examples, tune
+from stages.training import TrainParams, assemble_model
+from stages.tuning import CURRICULUM, curriculum_examples, told_examples, tune
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ def shards(job: Job[Params]) -> Sequence[Shard]:
 def work(job: Job[Params], shard: Shard, out: Path) -> None:
     """Train on the kept examples with replay of seeds and curriculum."""
     params = job.params
-    new = explanation_examples(kept_rows(job.inputs["filtered"]))
+    new = told_examples(job, "filtered")
     if not params.new_share and not params.tokens:
         raise QueenError(
             "nothing says how long to train: new_share is 0, and tokens too",
@@ -57,10 +57,11 @@ def work(job: Job[Params], shard: Shard, out: Path) -> None:
             remedy="raise filter.max_loss or sample.roots in a new round: `queen round add`",
         )
     rest = 1.0 - params.new_share - params.seeds_share
+    rest = rest if rest > 1e-9 else 0.0  # shares that sum to 1 but for their last bits
     named = {
         "new": (new, params.new_share),
-        "seeds": (seed_examples(job.inputs["seeds"]), params.seeds_share),
-        "curriculum": (curriculum_examples(job.inputs["questions"]), rest),
+        "seeds": (told_examples(job, "seeds"), params.seeds_share),
+        CURRICULUM: (curriculum_examples(job), rest),
     }
     tune(
         job,

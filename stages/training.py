@@ -19,6 +19,7 @@ from queen.training.curriculum import conversation
 from queen.training.examples import Example, Turn, encode_examples
 from queen.training.settings import TrainSettings
 from stages.base import ROWS, Job, Machine
+from stages.declared import NO_CURRICULUM, declarations, without
 from stages.modelcard import model_card
 from stages.positions import position_of
 
@@ -90,22 +91,31 @@ def trainer(job: Job[Any]) -> Iterator[Callable[..., TrainResult]]:
         yield fine_tune if crew is None else crew.fine_tune
 
 
-def explanation_examples(rows: Iterable[Mapping[str, Any]]) -> list[Example]:
-    """One turn for each row: the request to explain, and the row's text."""
+def explanation_examples(
+    rows: Iterable[Mapping[str, Any]], *, fen_text: bool = False
+) -> list[Example]:
+    """One turn for each row: the request to explain, and the row's text.
+
+    Args:
+        fen_text: write the FEN in the request, for a model without bridges.
+    """
     examples = []
     for row in rows:
         position = position_of(row)
-        turn = Turn(explain_prompt(position), answer(row["text"]))
+        turn = Turn(explain_prompt(position, fen_text=fen_text), answer(row["text"]))
         examples.append(Example(position, (turn,), source=row["pid"]))
     return examples
 
 
-def question_examples(conversations: Iterable[Sequence[Mapping[str, Any]]]) -> list[Example]:
+def question_examples(
+    conversations: Iterable[Sequence[Mapping[str, Any]]], *, fen_text: bool = False
+) -> list[Example]:
     """One example for each position: its questions, one after another."""
     examples = []
     for rows in conversations:
         position = position_of(rows[0])
-        turns = conversation(position, ((row["prompt"], row["answer"]) for row in rows))
+        asked = ((row["prompt"], row["answer"]) for row in rows)
+        turns = conversation(position, asked, fen_text=fen_text)
         examples.append(Example(position, turns, source=rows[0]["pid"]))
     return examples
 
@@ -155,6 +165,20 @@ def write_model(
     write_json(out / TRAINING, dict(told))
 
 
+def declared_of(job: Job[Any], *, curriculum: bool) -> dict[str, float]:
+    """What is declared of a model: its parent's declarations, and those of questions it met.
+
+    Args:
+        curriculum: whether questions are among its examples.
+    """
+    parent = job.inputs.get("parent")
+    found = declarations(parent.record.figures) if parent else {}
+    if not curriculum:
+        return found
+    questions = declarations(job.inputs["questions"].record.figures)
+    return without({**found, **questions}, NO_CURRICULUM)
+
+
 def told_of(name: str, result: TrainResult, parts: Sequence[Part]) -> dict[str, Any]:
     """What a run did, for the record: no time, which differs from run to run."""
     every = max(1, len(result.losses) // 200)
@@ -184,7 +208,6 @@ def assemble_model(job: Job[Any], folder: Path, out: Path, name: str) -> Draft:
         licences.update(artifact.record.licences)
     totals = {"steps": sum(p["steps"] for p in told["phases"])}
     totals["tokens"] = sum(p["tokens"] for p in told["phases"])
-    (out / CARD).write_text(model_card(job, name, licences, totals))
     drops: dict[str, int] = {}
     for phase in told["phases"]:
         for part, reasons in phase["rejected"].items():
@@ -192,5 +215,6 @@ def assemble_model(job: Job[Any], folder: Path, out: Path, name: str) -> Draft:
                 drops[f"{part}.{reason}"] = drops.get(f"{part}.{reason}", 0) + count
     figures = {f"loss.{p['phase']}": p["final_loss"] for p in told["phases"]}
     figures.update(told.get("figures", {}))
+    (out / CARD).write_text(model_card(job, name, licences, totals, figures))
     identities = {"weights": told["weights"], "encoder": told["encoder"]}
     return Draft(totals, drops, figures, identities, licences)

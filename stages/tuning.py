@@ -10,17 +10,18 @@ import torch
 
 from queen.language.questions.bank import stages
 from queen.language.tokenizer import load_tokenizer
-from queen.lineage.artifact import Artifact
 from queen.networks.lc0.load import weights_digest
 from queen.networks.queen import QueenModel, freeze, thaw
+from queen.networks.settings import reads_fen
 from queen.training.examples import Example
 from queen.training.sampling import steps_for
 from queen.training.sft import Part
 from stages.base import ROWS, Job
-from stages.models import load_expert
+from stages.models import bridged_expert
 from stages.questions import conversations
 from stages.training import (
     TrainParams,
+    declared_of,
     explanation_examples,
     kept_rows,
     parts,
@@ -30,6 +31,8 @@ from stages.training import (
     trainer,
     write_model,
 )
+
+CURRICULUM = "curriculum"
 
 
 def tune(
@@ -46,7 +49,7 @@ def tune(
     """Train the parent on a mixture until `main` was met `epochs` times; write the model.
 
     Args:
-        named: examples and share of each part.
+        named: examples and share of each part; replayed questions are the part CURRICULUM.
         main: the part that epochs are counted in.
         tokens: train on so many tokens, as near as whole batches come; 0 goes by epochs.
         frozen: parts of the model that do not train.
@@ -56,7 +59,7 @@ def tune(
     tokenizer = load_tokenizer(parent.path)
     model: QueenModel = QueenModel.from_pretrained(parent.path)
     freeze(model, frozen)
-    expert = load_expert(job.inputs["encoder"], model.config.bridge_states, job.machine)
+    expert = bridged_expert(job, model.config.bridge_states)
     mixture = parts(tokenizer, max_length, named)
     steps = _steps_of(tokens, mixture, train) or _steps(mixture, main, epochs, train)
     with trainer(job) as fine_tune:
@@ -71,23 +74,28 @@ def tune(
             progress=job.progress,
         )
     thaw(model)
+    curriculum = any(part.name == CURRICULUM for part in mixture)
+    declared = declared_of(job, curriculum=curriculum)
     told = {
         "phases": [told_of(job.stage, result, mixture)],
+        **({"figures": declared} if declared else {}),
         "gates": model.gate_values(),
         "weights": weights_digest(model),
-        "encoder": expert.digest,
+        "encoder": expert.digest if expert else "",
     }
     write_model(job, model, tokenizer, out, told)
 
 
-def seed_examples(seeds: Artifact) -> list[Example]:
-    """The seeds that were kept."""
-    return explanation_examples(kept_rows(seeds))
+def told_examples(job: Job[Any], role: str) -> list[Example]:
+    """The explanations of an input that were kept, asked for as the parent reads positions."""
+    fen_text = reads_fen(job.inputs["parent"].path)
+    return explanation_examples(kept_rows(job.inputs[role]), fen_text=fen_text)
 
 
-def curriculum_examples(questions: Artifact) -> list[Example]:
-    """The whole curriculum, for replay."""
-    return question_examples(conversations(questions.file(ROWS), "train", stages()))
+def curriculum_examples(job: Job[Any]) -> list[Example]:
+    """The whole curriculum, for replay, asked as the parent reads positions."""
+    file, fen_text = job.inputs["questions"].file(ROWS), reads_fen(job.inputs["parent"].path)
+    return question_examples(conversations(file, "train", stages()), fen_text=fen_text)
 
 
 def _steps_of(tokens: int, mixture: Sequence[Part], train: TrainParams) -> int:

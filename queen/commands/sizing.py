@@ -56,6 +56,9 @@ class EncoderShape:
     parameters: int
 
 
+NO_ENCODER = EncoderShape(0, 0, 0)
+
+
 @dataclass(frozen=True)
 class Assumptions:
     """What the estimates stand on (`plan` in the params).
@@ -113,7 +116,7 @@ class Sized:
     Attributes:
         profile: its name.
         counts: the model's parameters.
-        encoder: the frozen encoder's shape.
+        encoder: the frozen encoder's shape; all 0 where there is no bridge to read it.
         measured: whether that is the net's own, or what the params state.
         assumptions: what the rest stands on.
         micro_batch, length: of the largest training stage, for activations.
@@ -165,6 +168,7 @@ def make_sizes(root: Path, state: State, choices: Sequence[str]) -> Sized:
     found = _encoder(params, root, state)
     encoder = found or assumed.encoder
     counts = _counts(params, root, state, encoder)
+    encoder = encoder if counts.bridges else NO_ENCODER
     micro, length = _largest(params)
     works = tuple(_works(params, assumed))
     trained = max(counts.trained.values())

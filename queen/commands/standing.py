@@ -14,6 +14,7 @@ from queen.lineage.rounds import models_in_order, read_rounds
 from queen.lineage.state import State
 from queen.lineage.tracking import DONE, read_run, run_folders
 from queen.lineage.verdicts import BASES, Verdicts, mend, read_verdicts
+from stages.declared import declarations
 
 PARENTS = {"pawn": None, "pawn1": "pawn"}
 SPLIT = "dev.all"
@@ -28,7 +29,8 @@ class Row:
         model: content hash of its weights' folder, if it is there.
         examples, kept: training examples before and after the filter.
         dropped: how many were dropped, by reason, over all steps of the round.
-        figures: of its evaluation on the development positions.
+        figures: of its evaluation on the development positions, and what is declared of the model
+            (`stages.declared`).
         elo, elo_interval: fitted rating; an open side is None.
         verdict, reason, difference, interval: as in verdicts.json.
         champion, judged, set_aside: where it stands.
@@ -82,6 +84,7 @@ def _row(
     weights = _record(root / "models" / key)
     filtered = None if key in BASES else _record(root / "data" / "filter" / key)
     figures = dict(evaluation.figures) if evaluation else {}
+    figures |= declarations(weights.figures) if weights else {}
     found = verdicts.models.get(key)
     seconds, cpu_seconds = costs.get(key, (0.0, 0.0))
     return Row(

@@ -10,6 +10,7 @@ from rich.table import Table
 from queen.commands.health import Finding
 from queen.commands.plan import Planned
 from queen.commands.standing import SPLIT, Row
+from stages.declared import in_words
 
 COLOURS = {"ok": "green", "note": "yellow", "missing": "red", "better": "green", "worse": "red"}
 
@@ -39,6 +40,8 @@ def print_rows(rows: Sequence[Row]) -> None:
             console.print(f"{row.key} dropped: {reasons}", style="dim", markup=False)
         if row.reason:
             console.print(f"{row.key}: {row.verdict}: {row.reason}", markup=False)
+        for words in in_words(row.figures):
+            console.print(f"{row.key}, not by the published recipe: it {words}", markup=False)
 
 
 def _share(row: Row, name: str) -> str:

@@ -87,7 +87,7 @@ class FusedStepper:
         self.inner = inner or (torch.float32 if self.device.type == "cpu" else dtype)
         self.norm_eps: float = config.rms_norm_eps
         self.eps = self._eps(config.hidden_size, config.rms_norm_eps)
-        bridges = dict(zip(model.config.bridge_layers, model.blocks, strict=True))
+        bridges = dict(zip(model.config.bridge_layers or (), model.blocks, strict=True))
         self.layers = [
             self._layer(layer, bridges.get(index) if bridged else None)
             for index, layer in enumerate(body.layers)

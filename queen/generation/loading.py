@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from queen.generation.pool import GeneratorPool
 from queen.generation.speaker import Speaker
+from queen.networks.settings import reads_fen
 
 if TYPE_CHECKING:
     import torch
@@ -25,7 +26,7 @@ class Loading:
 
     Attributes:
         model: folder in Hugging Face's format, its tokenizer beside it.
-        encoder: folder of the encoder it was trained on.
+        encoder: folder of the encoder it was trained on; not looked at for a model without bridges.
         batch_size: texts decoded together.
         precision: of weights and caches; `auto` is bfloat16 on a GPU, float32 elsewhere.
         threads: torch's, in each process of a pool; 0 leaves them as they are.
@@ -59,8 +60,10 @@ def load_generator(loading: Loading, number: int = 0) -> Generator:
     net = QueenModel.from_pretrained(loading.model).eval()
     digest = weights_digest(net)
     net = net.to(device) if device.type == "cpu" else net.to(device, dtype)
-    encoder = load_encoder(loading.encoder).to(device)
-    expert = Expert(encoder, net.config.bridge_states, memory_mb=0)
+    expert = None
+    if not net.config.reads_fen:
+        encoder = load_encoder(loading.encoder).to(device)
+        expert = Expert(encoder, net.config.bridge_states, memory_mb=0)
     tokenizer = load_tokenizer(loading.model)
     return Generator(net, tokenizer, expert, loading.batch_size, dtype, digest=digest)
 
@@ -72,11 +75,12 @@ def load_speaker(loading: Loading, generators: int = 1) -> Speaker:
         loading: what to load and how.
         generators: 1 for this process alone; 0 for a process on each GPU, or else on each core.
     """
+    fen_text = reads_fen(loading.model)
     if generators == 1:
-        return Speaker(load_generator(loading))
+        return Speaker(load_generator(loading), fen_text)
     count = generators or processes()
     make = functools.partial(load_generator, loading)
-    return Speaker(GeneratorPool(make, count, loading.batch_size))
+    return Speaker(GeneratorPool(make, count, loading.batch_size), fen_text)
 
 
 def processes() -> int:

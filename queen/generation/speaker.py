@@ -37,10 +37,11 @@ class Speaker:
 
     Args:
         generator: decodes in batches, here or in processes of its own.
+        fen_text: whether the model reads the FEN in its prompts (`QueenConfig.reads_fen`).
     """
 
-    def __init__(self, generator: Writer) -> None:
-        self.generator = generator
+    def __init__(self, generator: Writer, fen_text: bool = False) -> None:
+        self.generator, self.fen_text = generator, fen_text
 
     @property
     def identity(self) -> dict[str, str]:
@@ -68,10 +69,13 @@ class Speaker:
     def policies(self, positions: Sequence[Position]) -> list[dict[str, float]]:
         """Log-probability of each legal move as the first move of an explanation, by UCI."""
         requests = [
-            Request(str(i), position, explain_prompt(position), BEST, 0)
+            Request(str(i), position, self._prompt(position), BEST, 0)
             for i, position in enumerate(positions)
         ]
         return self.generator.move_logprobs(requests)
+
+    def _prompt(self, position: Position) -> str:
+        return explain_prompt(position, fen_text=self.fen_text)
 
     def _request(self, one: Asked, legal: Legal) -> Request:
         prefix = "" if legal == "none" and one.move is None else BEST
@@ -81,7 +85,7 @@ class Speaker:
         return Request(
             id=one.id,
             position=one.position,
-            prompt=explain_prompt(one.position),
+            prompt=self._prompt(one.position),
             prefix=prefix,
             seed=one.seed,
             legal_first_move=legal == "first" and one.move is None,

@@ -20,6 +20,7 @@ from queen.networks.queen import QueenConfig, QueenModel, decoder_layers
 from queen.networks.settings import BridgeSettings, DecoderSettings
 
 __all__ = [
+    "NO_ENCODER",
     "BridgeSettings",
     "DecoderSettings",
     "EncoderInfo",
@@ -39,6 +40,9 @@ class EncoderInfo:
     digest: str
     states: int
     width: int
+
+
+NO_ENCODER = EncoderInfo("", "", 0, 0)
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,8 @@ class QueenConfig(PretrainedConfig):  # type: ignore[misc]
         square_ids, piece_ids: token ids of a1..h8 and of P N B R Q K p n b r q k.
         end_id, pad_id: tokens that end an answer and fill a batch.
 
-    The remaining attributes are those of `BridgeShape`.
+    The remaining attributes are those of `BridgeShape`. A model without bridges reads no encoder:
+    whoever makes a prompt for it writes the FEN there (METHOD section 1, ablations).
     """
 
     model_type = "queen"
@@ -74,6 +75,11 @@ class QueenConfig(PretrainedConfig):  # type: ignore[misc]
     piece_ids: list[int] | None = None
     end_id: int = 0
     pad_id: int = 0
+
+    @property
+    def reads_fen(self) -> bool:
+        """Whether prompts must give the position as text, for there is no bridge."""
+        return not self.bridge_layers
 
     def decoder(self) -> PretrainedConfig:
         """The decoder's config as an object."""

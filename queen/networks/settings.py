@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
+
+from queen.networks.errors import NetworkError
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,9 @@ class DecoderSettings:
 @dataclass(frozen=True)
 class BridgeSettings:
     """Where the bridges stand and how they are made.
+
+    With no state and no layer there is no bridge: the decoder reads the FEN as text in its prompts
+    (METHOD section 1, ablations).
 
     Attributes:
         states: the encoder state each reads.
@@ -72,3 +79,19 @@ class PretrainedSettings:
 
 
 AnyDecoder = DecoderSettings | PretrainedSettings
+
+
+def reads_fen(folder: Path) -> bool:
+    """Whether a saved QUEEN has no bridge, so that prompts give it the FEN; see `QueenConfig`.
+
+    Raises NetworkError where there is no model.
+    """
+    path = folder / "config.json"
+    try:
+        return not json.loads(path.read_text())["bridge_layers"]
+    except (OSError, ValueError, KeyError) as error:
+        raise NetworkError(
+            f"not the config of a QUEEN: {error!r}",
+            where=str(path),
+            remedy="name the folder of a trained model; `queen run` makes one",
+        ) from error

@@ -10,6 +10,7 @@ import orjson
 
 from queen.lineage.artifact import Artifact, read_json
 from stages.audit.opened import Opened
+from stages.declared import NO_ENCODER, PREFIX
 from stages.evaluate import GAMES, SUMMARY
 from stages.training import TRAINING
 from stages.trees import trees_from_rows
@@ -174,9 +175,11 @@ def _trained_on(**roles: str) -> Books:
                 yield from _unequal(f"examples of {part} kept, and met or left out", kept, found)
         encoder = opened.input_of(artifact, "encoder")
         if encoder is not None:
-            digest = encoder.record.identities["expert"]["weights"]
+            blind = PREFIX + NO_ENCODER in artifact.record.figures
+            digest = "" if blind else encoder.record.identities["expert"]["weights"]
             if told["encoder"] != digest:
-                yield f"was trained on encoder {told['encoder'][:12]}, not {digest[:12]}"
+                mine, wanted = (each[:12] or "none" for each in (told["encoder"], digest))
+                yield f"was trained on encoder {mine}, not {wanted}"
 
     return check
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from queen.language.questions.bank import EXPERT_MOVE
 from stages.report.charts import Bar, Curve, bar_list, curve_chart
 from stages.report.models import percent
 from stages.report.project import Project
@@ -23,7 +24,10 @@ STAGES = {
 
 @dataclass(frozen=True)
 class Taught:
-    """One curriculum stage: its name, macro averages, bars by type, and by kind of answer too."""
+    """One curriculum stage: its name, macro averages, bars by type, and by kind of answer too.
+
+    `ours` says of a question that the published recipe has not that it is in no average.
+    """
 
     name: str
     title: str
@@ -32,6 +36,7 @@ class Taught:
     asked: int
     chart: Markup
     subsets: Markup
+    ours: Markup
 
 
 @dataclass(frozen=True)
@@ -66,7 +71,7 @@ def _taught(name: str, heldout: Mapping[str, Any]) -> Taught:
     whole = [b for kind in sorted(types) for b in _bars(kind, types[kind], subsets.get(kind))]
     apart = {kind: found for kind, found in subsets.items() if "occupied" in found}
     bars = [b for kind in sorted(types) for b in _bars(kind, types[kind], apart.get(kind))]
-    shares = [(t["accuracy"], t["majority"]) for t in types.values()]
+    shares = [(t["accuracy"], t["majority"]) for k, t in types.items() if k != EXPERT_MOVE]
     right, majority = (sum(column) / len(shares) for column in zip(*shares, strict=True))
     return Taught(
         name=name,
@@ -76,6 +81,9 @@ def _taught(name: str, heldout: Mapping[str, Any]) -> Taught:
         asked=sum(int(t["asked"]) for t in types.values()),
         chart=bar_list(bars, title=f"Held-out accuracy by question type, {name}"),
         subsets=bar_list(whole, title=f"By kind of answer, {name}") if subsets else Markup(""),
+        ours=Markup("; “expert move” is a question of ours and not in the mean")
+        if EXPERT_MOVE in types
+        else Markup(""),
     )
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from queen.lineage.artifact import Artifact
+from stages.declared import in_words
 from stages.report.charts import Point, interval_chart, series_chart
 from stages.report.project import Project, Standing
 
@@ -49,6 +50,7 @@ class ModelRow:
     champion: bool
     set_aside: bool
     cost: str
+    declared: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -101,6 +103,7 @@ def _model_row(row: Standing) -> ModelRow:
         champion=row.champion,
         set_aside=row.set_aside,
         cost=duration(row.seconds) if row.seconds else "–",
+        declared=tuple(in_words(figures)),
     )
 
 

@@ -13,6 +13,7 @@ from queen.lineage.artifact import writing
 from queen.lineage.params import PARAMS_FILE
 from queen.lineage.state import State
 from queen.lineage.yamlio import YamlError, read_yaml
+from stages.declared import in_words
 from stages.report import bulk, flow, learning, models, samples
 from stages.report.boards import pieces
 from stages.report.models import duration, percent
@@ -111,7 +112,8 @@ def _cards(project: Project) -> Iterator[Card]:
     """The numbers worth a first look, as far as there are any."""
     champion = project.champion
     if champion is not None:
-        yield Card(champion.key, "champion", champion.verdict or "")
+        notes = [champion.verdict or "", "† see Models" if in_words(champion.figures) else ""]
+        yield Card(champion.key, "champion", ", ".join(filter(None, notes)))
         fnmr = champion.figures.get(f"{models.ALL}.fnmr")
         if fnmr is not None:
             base = models.baseline(project, "uniform", "all")

@@ -76,6 +76,19 @@ def test_params_choose_what_is_sized(state: State) -> None:
     assert faster.hours[0] == pytest.approx(plain.hours[0] / 2)
 
 
+def test_ablations_are_sized_without_what_they_lack(state: State) -> None:
+    whole, blind, bare = (
+        make_sizes(ROOT, state, [f"profile={name}"]) for name in ("mini", "mini-blind", "mini-bare")
+    )
+    assert (blind.counts.bridges, blind.counts.total) == (0, whole.counts.decoder)
+    assert blind.encoder.parameters == 0
+    assert blind.memory[0].weights == 2 * blind.counts.total
+    assert bare.counts == whole.counts
+    hours = {work.stage: hours for work, hours in zip(bare.works, bare.hours, strict=True)}
+    assert hours["pawn"] == 0.0
+    assert hours["pawn1"] > 0.0
+
+
 def test_a_decoder_of_unknown_shape_and_a_wrong_choice_are_named(state: State) -> None:
     with pytest.raises(QueenError, match="the shape of decoder 'data/nets/decoder' is not known"):
         make_sizes(ROOT, state, ["profile=small", "decoder=pretrained"])

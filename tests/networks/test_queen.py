@@ -20,6 +20,7 @@ from queen.networks.build import (
 from queen.networks.errors import NetworkError
 from queen.networks.lc0.load import weights_digest
 from queen.networks.queen import QueenModel, decoder_layers, freeze
+from queen.networks.settings import reads_fen
 
 FAMILIES = ["smollm3", "llama", "gpt2"]
 
@@ -175,6 +176,23 @@ def test_parts_that_do_not_fit_are_named() -> None:
         freeze(queen(), ["encoder"])
     with pytest.raises(NetworkError, match="no list of layers"):
         decoder_layers(torch.nn.Linear(2, 2))
+
+
+def test_a_model_without_bridges_says_that_it_reads_the_fen(tmp_path: Path) -> None:
+    for name, bridge, blind in (
+        ("blind", {"layers": (), "states": ()}, True),
+        ("seeing", {}, False),
+    ):
+        made = queen(**bridge)
+        made.save_pretrained(tmp_path / name)
+        assert made.config.reads_fen == reads_fen(tmp_path / name) == blind
+        again = QueenModel.from_pretrained(tmp_path / name)
+        assert again.config.reads_fen == blind
+        assert (len(again.blocks) == 0) == blind
+    (tmp_path / "config.json").write_text("{}")
+    for folder in (tmp_path, tmp_path / "nowhere"):
+        with pytest.raises(NetworkError, match="not the config of a QUEEN"):
+            reads_fen(folder)
 
 
 def test_a_tokenizer_without_chess_tokens_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

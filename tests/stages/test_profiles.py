@@ -7,14 +7,22 @@ from typing import Any
 
 import pytest
 
-from queen.lineage.params import compose
+from queen.language.questions import bank
+from queen.lineage.params import compose, differences
 from queen.networks.settings import DecoderSettings, PretrainedSettings
 from stages.base import EngineParams, Machine
+from stages.pawn import _phases
 from stages.registry import NAMES, spec_of
 from stages.settings import build
 
 ROOT = Path(__file__).resolve().parents[2]
-PROFILES = ["smoke", "mini", "small", "paper"]
+ABLATIONS = {
+    "mini-blind": {"bridge.states", "bridge.layers", "tokenizer.fens", "pawn.max_length"},
+    "mini-bare": {"pawn.lead_steps", "pawn1.seeds_share", "round.train.seeds_share"}
+    | {f"pawn.steps.{stage}" for stage in bank.stages()},
+    "mini-expert": {"questions.expert_move"},
+}
+PROFILES = ["smoke", "mini", "small", "paper", *ABLATIONS]
 
 
 def params_of(stage: str, params: dict[str, Any]) -> Any:
@@ -40,6 +48,23 @@ def test_the_decoder_is_frozen_throughout_in_paper_and_never_in_mini() -> None:
         params = compose(ROOT, [f"profile={profile}"])
         for stage in ("pawn", "pawn1", "train"):
             assert params_of(stage, params).frozen == frozen, (profile, stage)
+
+
+@pytest.mark.parametrize("profile", ABLATIONS)
+def test_an_ablation_is_mini_but_for_its_switch(profile: str) -> None:
+    pair = (compose(ROOT, [f"profile={name}"]) for name in ("mini", profile))
+    changed = {change.key for change in differences(*pair)}
+    changed = {key for key in changed if not key.startswith("plan.")}
+    assert changed == {"profile", *ABLATIONS[profile]}
+
+
+def test_the_switches_of_the_ablations_switch_all_of_it_off() -> None:
+    blind = params_of("pawn", compose(ROOT, ["profile=mini-blind"]))
+    assert (list(blind.bridge.states), list(blind.bridge.layers)) == ([], [])
+    bare = compose(ROOT, ["profile=mini-bare"])
+    assert _phases(params_of("pawn", bare)) == {}
+    assert params_of("pawn1", bare).seeds_share == 1.0
+    assert params_of("train", bare).new_share + params_of("train", bare).seeds_share == 1.0
 
 
 def test_profiles_choose_their_decoder_and_a_choice_overrides_it() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from round_project import copy_of_data, rewrite
 from queen.errors import QueenError
 from queen.games.chess.position import Position
 from queen.lineage.artifact import Artifact, open_artifact
+from queen.networks.expert import Expert
+from queen.networks.lc0.load import load_encoder
 from stages.base import ROWS
 from stages.decontaminate import Guard
 from stages.positions import pid_of, position_of
@@ -63,6 +66,18 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+@pytest.fixture(scope="module")
+def with_expert(project: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same project asked for the expert's move as well."""
+    root = Path(shutil.copytree(project, tmp_path_factory.mktemp("expert") / "project"))
+    params = yaml.safe_load((root / "params.yaml").read_text())
+    params["questions"]["expert_move"] = 9.0
+    (root / "params.yaml").write_text(yaml.safe_dump(params))
+    rewrite(open_artifact(root / "models/encoder"), licences={"encoder": "GPL-3.0 (somebody)"})
+    run_stage("questions", root)
+    return root
+
+
 def test_no_training_question_is_about_an_evaluation_position(project: Path) -> None:
     guard = Guard.of(open_artifact(project / "data/evalset"))
     rows = rows_of(open_artifact(project / "data/questions"))
@@ -104,3 +119,61 @@ def test_curriculum_stages_that_are_mistyped_or_missing_are_named() -> None:
     few = {name: n for name, n in POSITIONS.items() if name != "static-future"}
     with pytest.raises(QueenError, match="for static-future"):
         _wanted(Params(few))
+
+
+def test_the_experts_move_is_asked_once_a_position_beside_what_was_asked_before(
+    project: Path, with_expert: Path
+) -> None:
+    before = rows_of(open_artifact(project / "data/questions"))
+    rows = rows_of(open_artifact(with_expert / "data/questions"))
+    assert all(row["type"] != "expert_move" for row in before)
+    others = [row for row in rows if row["type"] != "expert_move"]
+
+    def kept(row: dict[str, Any]) -> bool:
+        return row["split"] == "heldout" or row["stage"] != "dynamic-current"
+
+    assert list(filter(kept, others)) == list(filter(kept, before))
+    asked = [row for row in rows if row["type"] == "expert_move"]
+    assert {row["stage"] for row in asked} == {"dynamic-current"}
+    met = Counter((row["split"], row["pid"]) for row in asked)
+    assert set(met.values()) == {1}
+    splits = Counter(split for split, _ in met)
+    assert splits["heldout"] == 20
+    assert splits["train"] > 20
+
+
+def test_its_answer_is_the_move_of_which_the_encoder_is_surest(with_expert: Path) -> None:
+    rows = rows_of(open_artifact(with_expert / "data/questions"))
+    asked = [row for row in rows if row["type"] == "expert_move"]
+    encoder = load_encoder(open_artifact(with_expert / "models/encoder").path / "expert")
+    alone = Expert(encoder, (0,), memory_mb=0, batch_size=1)
+    for row, policy in zip(asked, alone.policy([position_of(row) for row in asked]), strict=True):
+        move = max(sorted(policy), key=policy.__getitem__)
+        said = row["answer"].replace("<", "").replace(">", "")[1:].lower()
+        assert said == move, row
+
+
+def test_that_the_expert_is_asked_is_declared(project: Path, with_expert: Path) -> None:
+    assert open_artifact(project / "data/questions").record.figures == {}
+    record = open_artifact(with_expert / "data/questions").record
+    expert = open_artifact(with_expert / "models/encoder").record
+    train = sum(
+        row["split"] == "train" and row["type"] == "expert_move"
+        for row in rows_of(open_artifact(with_expert / "data/questions"))
+    )
+    assert record.figures == {
+        "declared.expert_move": 9.0,
+        "asked.expert_move.train": train,
+        "asked.expert_move.heldout": 20.0,
+    }
+    assert record.identities["expert"] == expert.identities["expert"]
+    assert record.licences["encoder"] == "GPL-3.0 (somebody)"
+    assert record.drops["asked_already"] > 0
+
+
+def test_a_weight_where_it_does_not_belong_is_named() -> None:
+    with pytest.raises(QueenError, match="a param of its own") as caught:
+        _wanted(Params(POSITIONS, weights={"expert_move": 2.0}))
+    assert "questions.expert_move=2.0" in caught.value.remedy
+    with pytest.raises(QueenError, match=r"-1\.0 times"):
+        _wanted(Params(POSITIONS, expert_move=-1.0))

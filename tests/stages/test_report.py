@@ -103,6 +103,20 @@ def test_the_page_of_a_whole_round(project: Path) -> None:
     assert f"{kept['kept']} of {kept['examples']}" in text
 
 
+def test_what_is_declared_of_a_model_stands_by_its_figures(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(project)
+    said = "which move the expert prefers (a question of ours, weight 9)"
+    assert said not in page_of(project)[0]
+    model = open_artifact(project / f"models/{KEY}")
+    rewrite(model, figures={**model.record.figures, "declared.expert_move": 9.0})
+    text = " ".join(page_of(project)[1].text)
+    assert said in text
+    assert "†" in text
+    assert f"{KEY}, not by the published recipe" in CliRunner().invoke(app, ["rounds"]).output
+
+
 def test_examples_are_shown_with_boards_and_with_who_said_what(project: Path) -> None:
     html, _ = page_of(project)
     rows = pq.read_table(project / f"data/filter/{KEY}" / ROWS).to_pylist()

@@ -2,40 +2,27 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import chess
 import pytest
 import torch
 import yaml
-from round_project import make_encoder, write_artifact
+from model_project import TRAIN, positions, write_texts
+from round_project import make_encoder
 from tiny_decoder import TEMPLATE, write_folder
 from transformers import AutoModelForCausalLM
 
-from queen.games.chess.position import Position
 from queen.generation.loading import Loading, load_speaker
 from queen.generation.requests import Request, Sampling
 from queen.language.prompts import question_prompt
 from queen.language.questions import bank
 from queen.language.tokenizer import load_tokenizer
-from queen.lineage.artifact import Draft, read_json
+from queen.lineage.artifact import read_json
 from queen.networks.queen import QueenModel
-from stages.base import ROWS, rows_table, write_rows
-from stages.questions import QUESTIONS
 from stages.runner import run_stage
-from stages.seeds import SEEDS
 
-TRAIN = {
-    "batch_size": 4,
-    "micro_batch": 2,
-    "lr": 1e-3,
-    "warmup_steps": 1,
-    "precision": "fp32",
-    "checkpoint_every_s": 0.0,
-}
 PARAMS: dict[str, Any] = {
     "seed": 3,
     "machine": {"workers": 1, "threads": 1, "cache_mb": 16},
@@ -61,59 +48,13 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     (root / "params.yaml").write_text(yaml.safe_dump(PARAMS))
     write_folder(root / "nets" / "decoder")
     make_encoder(root)
-    write_artifact(root, "data/questions", "questions", {}, lambda out: _fill_questions(out))
-    write_artifact(root, "data/seeds", "seeds", {}, lambda out: _fill_seeds(out))
+    write_texts(root)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("QUEEN_SENDER", "none")
         patch.delenv("QUEEN_STATE", raising=False)
         for stage in ("tokenizer", "pawn", "pawn1"):
             run_stage(stage, root)
         yield root
-
-
-def positions() -> list[Position]:
-    position, found = Position(chess.STARTING_FEN), []
-    for move in ("e2e4", "e7e5", "g1f3", "b8c6", "f1b5", "a7a6"):
-        position = position.child(move)
-        found.append(position)
-    return found
-
-
-def _fill_questions(out: Path) -> Draft:
-    rows, rng = [], random.Random(0)
-    for number, position in enumerate(positions()):
-        where = {"pid": str(number), "game_id": "g", "ply": number, **_text(position)}
-        for stage, kind, line in (
-            ("static-current", "piece_on", ()),
-            ("dynamic-current", "in_check", ()),
-            ("static-future", "after_piece_on", _line(position)),
-            ("dynamic-future", "after_in_check", _line(position)),
-        ):
-            asked = bank.ask(position, line, kind, rng)
-            assert asked is not None, kind
-            said = {"type": kind, "subset": asked.subset, "line": " ".join(line)}
-            split = "heldout" if number == 5 else "train"
-            told = {"prompt": asked.prompt, "answer": asked.answer}
-            rows.append({"split": split, "stage": stage, **where, **said, **told})
-    write_rows(out / ROWS, rows_table(rows, QUESTIONS))
-    return Draft()
-
-
-def _fill_seeds(out: Path) -> Draft:
-    rows = [
-        {"pid": str(i), "text": "best <N><g1><f3>\nIt attacks <e5>.", "dropped": "", **_text(each)}
-        for i, each in enumerate(positions())
-    ]
-    write_rows(out / ROWS, rows_table(rows, SEEDS))
-    return Draft()
-
-
-def _line(position: Position) -> tuple[str, ...]:
-    return (min(move.uci() for move in position.board().legal_moves),)
-
-
-def _text(position: Position) -> dict[str, str]:
-    return {"start": position.start, "moves": " ".join(position.moves), "fen": position.fen}
 
 
 def test_the_tokenizer_is_the_decoders_own_with_the_chess_tokens(project: Path) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import chess
 import pytest
 import torch
 
+from queen.games.chess.position import Position
 from queen.language.questions.bank import Question
 from queen.training.curriculum import majority_answers, question_examples, question_turn
 from queen.training.examples import Example, encode_examples
@@ -96,3 +98,11 @@ def test_the_majority_is_the_most_frequent_answer_and_the_first_of_equals(positi
 
 def test_an_empty_report_is_plain_data():
     assert HeldOut().to_json() == {"macro": {}, "types": {}, "subsets": {}, "left_out": {}}
+
+
+def test_the_experts_move_is_told_apart_from_the_mean() -> None:
+    report, start = HeldOut(), Position(chess.STARTING_FEN)
+    for kind, right in (("in_check", True), ("moves", False), ("expert_move", False)):
+        report.add(Question("dynamic-current", kind, start, (), "?", "!", "all"), right, right)
+    assert report.macro("dynamic-current") == (0.5, 0.5)
+    assert report.to_json()["types"]["dynamic-current"]["expert_move"]["asked"] == 1

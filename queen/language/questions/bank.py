@@ -21,6 +21,7 @@ from queen.language.questions.topics import AnyTopic
 
 STATIC_CURRENT, DYNAMIC_CURRENT = "static-current", "dynamic-current"
 STATIC_FUTURE, DYNAMIC_FUTURE = "static-future", "dynamic-future"
+EXPERT_MOVE = "expert_move"
 MAX_LINE = 4
 
 
@@ -101,10 +102,10 @@ def expert_move_type(policy: Callable[[Position], str]) -> QuestionType:
         if not any(board.legal_moves):
             return None
         answer = move_text(board, policy(position))
-        name = "expert_move"
+        name = EXPERT_MOVE
         return Question(DYNAMIC_CURRENT, name, position, (), "expert move ?", answer, "all")
 
-    return QuestionType("expert_move", DYNAMIC_CURRENT, expert_move)
+    return QuestionType(EXPERT_MOVE, DYNAMIC_CURRENT, expert_move)
 
 
 def _current(topic: AnyTopic, stage: str) -> QuestionType:
