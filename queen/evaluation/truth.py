@@ -18,7 +18,6 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from queen.evaluation.intervals import SAMPLES, Interval, ratio_bootstrap
-from queen.games.chess.position import Position
 from queen.language.claims import board_holds
 from queen.language.form import prose_of
 from queen.language.grammar import read, stated
@@ -100,21 +99,24 @@ def _verdict(row: str, claim: Claim, ground: Ground) -> bool | None:
     return board_holds(claim, ground)
 
 
-def partners(positions: Sequence[Position], seed: int) -> list[int]:
+def partners(white_to_move: Sequence[bool], seed: int) -> list[int]:
     """For each position the number of another one, each taken once, to put its prose to.
 
     A seeded cycle through the positions in which the same side is to move: with the other side to
     move nearly no move could be played, and the comparison would be too easy. Where a side has
     one position alone, one cycle goes through all.
 
+    Args:
+        white_to_move: of each position.
+
     Returns:
-        Numbers into `positions`; a position has itself only if it is the only one.
+        A position has itself only if it is the only one.
     """
-    order = np.random.default_rng(seed).permutation(len(positions)).tolist()
-    sides = [[n for n in order if positions[n].white_to_move is white] for white in (True, False)]
+    order = np.random.default_rng(seed).permutation(len(white_to_move)).tolist()
+    sides = [[n for n in order if white_to_move[n] is white] for white in (True, False)]
     cycles = [order] if any(len(side) == 1 for side in sides) else sides
     found = {n: cycle[at - 1] for cycle in cycles for at, n in enumerate(cycle)}
-    return [found[n] for n in range(len(positions))]
+    return [found[n] for n in range(len(white_to_move))]
 
 
 def truth_of(
