@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from queen.commands import compare as compare_command
 from queen.commands import net as net_command
 from queen.commands import playing
 from queen.commands.telling import register
@@ -329,6 +330,7 @@ def version(
 register(app)
 net_command.register(app)
 playing.register(app)
+compare_command.register(app)
 
 if __name__ == "__main__":
     main()

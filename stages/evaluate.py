@@ -215,13 +215,13 @@ def _judgement(job: Job[Params], table: pa.Table, rating: Rating | None) -> Judg
     )
 
 
-def outcomes(table: pa.Table, verdict_by: str) -> dict[str, tuple[float, str]]:
-    """Whether each development position's first move is sound, and its game, by position."""
-    column = OUTCOMES[verdict_by]
+def outcomes(table: pa.Table, way: str, split: str = "dev") -> dict[str, tuple[float, str]]:
+    """Whether each position's first move is sound by a way of decoding, and its game, by pid."""
+    column = OUTCOMES[way]
     return {
         row["pid"]: (float(row[column]), row["game_id"])
         for row in table.to_pylist()
-        if row["split"] == "dev" and row["judged"] and row[column] is not None
+        if row["split"] == split and row["judged"] and row[column] is not None
     }
 
 

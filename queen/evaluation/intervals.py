@@ -138,7 +138,7 @@ def _totals(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Both sums of each cluster that holds anything, in order of first appearance."""
     numbers: dict[Hashable, int] = {}
-    held = np.flatnonzero(wholes)
+    held = np.flatnonzero(wholes).tolist()
     at = np.array([numbers.setdefault(clusters[n], len(numbers)) for n in held])
     sums = np.bincount(at, weights=parts[held]).astype(np.float64)
     return sums, np.bincount(at, weights=wholes[held]).astype(np.float64)

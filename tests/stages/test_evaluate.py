@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 import yaml
 from round_project import KEY, NODES, TeacherSpeaks, copy_of_round
@@ -15,14 +16,19 @@ from queen.engines.analysis import Limit
 from queen.engines.judge import MoveJudge
 from queen.engines.pool import Analyser
 from queen.errors import QueenError
+from queen.evaluation.truth import count_prose
 from queen.generation.decode import Completion, Sampling
 from queen.generation.speaker import Asked
+from queen.language.ground import Ground
 from queen.lineage.artifact import Artifact, open_artifact
 from queen.lineage.verdicts import FILE
 from stages import evaluate
-from stages.base import EngineParams, Job, Machine, engine_settings
+from stages.answers import FREE, GUIDED
+from stages.base import ROWS, EngineParams, Job, Machine, engine_settings
+from stages.positions import position_of
 from stages.registry import find_stage
 from stages.runner import prepare, run_stage
+from stages.shares import prose_count
 
 EVALUATION: dict[str, Any] = {
     "games": 8,
@@ -39,6 +45,9 @@ EVALUATION: dict[str, Any] = {
         "absent": {"kind": "engine", "command": "no-such-engine", "rating": 1500},
     },
 }
+
+
+BOTH_WAYS = {**EVALUATION, "guided": True}
 
 
 class Faltering(TeacherSpeaks):
@@ -58,7 +67,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (root / FILE).unlink()
     params = yaml.safe_load((root / "params.yaml").read_text())
     (root / "params.yaml").write_text(yaml.safe_dump({**params, "evaluation": EVALUATION}))
-    set_round(root, EVALUATION)
+    set_round(root, BOTH_WAYS)
     settings = engine_settings(EngineParams(hash_mb=1), Machine(workers=1))
     with Analyser(settings) as analyser, pytest.MonkeyPatch.context() as patch:
         judge = MoveJudge(analyser, Limit(nodes=400), None, 0.1, 0.0)
@@ -98,6 +107,49 @@ def test_what_could_not_be_written_is_an_error_and_not_unfinished(project: Path)
     assert found.record.drops["unparsed.unfinished"] > 0
 
 
+def rows_of(root: Path, key: str = KEY) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = pq.read_table(root / f"data/evaluate/{key}" / ROWS).to_pylist()
+    return rows
+
+
+def test_prose_is_checked_against_its_own_position_and_against_anothers(project: Path) -> None:
+    """The teacher says what is true, in texts that are cut off and in those that are whole."""
+    figures = open_artifact(project / f"data/evaluate/{KEY}").record.figures
+    assert figures["dev.truth"] == figures["dev.truth_high"] == 1.0
+    assert figures["dev.truth_shuffled"] < 0.9
+    assert figures["dev.truth_gain"] == pytest.approx(1 - figures["dev.truth_shuffled"], abs=1e-5)
+    assert figures["dev.truth_gain_low"] <= figures["dev.truth_gain"]
+    assert 0 < figures["dev.checkable"] < 1
+    assert figures["dev.guided.truth"] == 1.0
+
+
+def test_the_rows_are_enough_to_count_the_claims_again(project: Path) -> None:
+    rows = rows_of(project)
+    assert {row["elsewhere"] for row in rows} == {row["pid"] for row in rows}
+    assert len({row["reason"] for row in rows if row["prose_claims"]}) > 1
+    for row in rows:
+        other = {one["pid"]: one for one in rows}[row["elsewhere"]]
+        assert position_of(other).fen == row["elsewhere_fen"]
+        grounds = Ground(position_of(row)), Ground(position_of(other))
+        for way in (FREE, GUIDED):
+            counted = count_prose(row[f"{way}text"], *grounds, finished=row[f"{way}finished"])
+            assert prose_count(row, way) == counted
+
+
+def test_both_ways_of_decoding_are_told_where_the_verdict_rests_on_one(project: Path) -> None:
+    found = open_artifact(project / f"data/evaluate/{KEY}")
+    figures = found.record.figures
+    for name in ("fnmr", "fnmr_constrained", "fnmr_guided"):
+        low, high = figures[f"dev.all.{name}_low"], figures[f"dev.all.{name}_high"]
+        assert low <= figures[f"dev.all.{name}"] <= high
+    assert {"dev.all.legal_guided", "dev.all.nmr3_guided"} <= figures.keys()
+    assert "guided" not in (found.path / evaluate.VERDICT).read_text()
+    base = open_artifact(project / "data/evaluate/pawn1").record.figures
+    assert "dev.all.fnmr_guided" not in base
+    assert all(row["guided_text"] is None for row in rows_of(project, "pawn1"))
+    assert evaluate.Params(0, (), 0, 0, {}, verdict_by="guided").guides
+
+
 @pytest.mark.parametrize(
     ("changed", "told"),
     [
@@ -116,7 +168,7 @@ def test_other_budgets_and_opponents_are_not_compared(
         with pytest.raises(QueenError, match=told) as caught:
             evaluate.shards(job_of(project))
     finally:
-        set_round(project, EVALUATION)
+        set_round(project, BOTH_WAYS)
     assert caught.value.where == f"rounds.{KEY}.evaluate"
     assert "judge@pawn1" in caught.value.remedy
 
