@@ -13,13 +13,13 @@ import pyarrow.parquet as pq
 
 from queen.errors import QueenError
 from queen.evaluation.intervals import Interval, cluster_bootstrap, paired_difference
-from queen.lineage.artifact import digest_of, read_json, write_json
+from queen.lineage.artifact import digest_of, write_json
 from queen.lineage.state import State
 from stages.base import ROWS, Job
+from stages.compared import FOLDER, TABLES
 from stages.evaluate import OUTCOMES, Params, outcomes
-from stages.scoring import FOLDER, Scores, score, scoring_job
+from stages.scoring import Scores, score, scoring_job
 
-TABLES = "tables"
 BASELINES = {"a uniform legal move": "uniform_ok", "the encoder's policy": "encoder_ok"}
 KINDS = ("all", "general", "tactical")
 
@@ -89,13 +89,6 @@ def compare(project: Path, state: State, asked: Asked) -> dict[str, Any]:
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / f"{asked.split}-{name}.json", table)
     return table
-
-
-def comparisons(project: Path, state: State) -> list[dict[str, Any]]:
-    """The kept tables of a project, the newest first."""
-    found = [read_json(path) for path in sorted((state.root / FOLDER / TABLES).glob("*.json"))]
-    mine = [table for table in found if table["project"] == str(project)]
-    return sorted(mine, key=lambda table: str(table["written"]), reverse=True)
 
 
 def _plain(scores: Scores) -> dict[str, Any]:

@@ -29,6 +29,7 @@ from queen.lineage.lock import exclusive
 from queen.lineage.store import ShardStore, shard_key
 from stages import evaluate
 from stages.base import ROWS, Job, Shard, concat_shards
+from stages.compared import FOLDER
 from stages.console import progress_printer
 from stages.evaluate import GAMES, JUDGE, Params
 from stages.matches import ModelPlayer, rate
@@ -37,7 +38,7 @@ from stages.settings import relevant
 from stages.shares import shares
 from stages.versions import version_of
 
-FOLDER, LOG, LOCK = "compare", "scored.jsonl", "compare.lock"
+LOG, LOCK = "scored.jsonl", "compare.lock"
 HOW = ("judge", "max_tokens", "batch_size")
 MATCH = ("opening_plies", "max_plies", "adjudicate_nodes", "opponents")
 SCORE = replace(JUDGE, inputs={r: path for r, path in JUDGE.inputs.items() if r != "before"})
@@ -202,10 +203,16 @@ def _note(
     }
     same = [{n: old.get(n) for n in ("model", "how")} for old in _scorings(folder)]
     if worked or {n: entry[n] for n in ("model", "how")} not in same:
-        folder.mkdir(parents=True, exist_ok=True)
         at = datetime.now(UTC).isoformat(timespec="seconds")
-        with (folder / LOG).open("a") as log:
-            log.write(json.dumps({**entry, "at": at}) + "\n")
+        _append(folder / LOG, json.dumps({**entry, "at": at}))
+
+
+def _append(path: Path, line: str) -> None:
+    """A line of its own, whatever a kill left of the last one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    torn = path.is_file() and not path.read_bytes().endswith(b"\n")
+    with path.open("a") as log:
+        log.write(("\n" if torn else "") + line + "\n")
 
 
 def _scorings(folder: Path) -> Iterator[dict[str, Any]]:

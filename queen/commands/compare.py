@@ -12,8 +12,6 @@ import typer
 if TYPE_CHECKING:
     from rich.table import Table
 
-WAYS = {"free": "fnmr", "constrained": "fnmr_constrained", "guided": "fnmr_guided"}
-
 
 class Split(StrEnum):
     """A split of the evaluation set."""
@@ -89,6 +87,8 @@ def _table(title: str, *columns: str) -> Table:
 
 
 def _first_moves(found: Mapping[str, Any]) -> Table:
+    from stages.compared import WAYS, bounded, interval
+
     table = _table("first move no mistake (FNMR)", "model", *WAYS)
     split = found["split"]
     for model in found["models"]:
@@ -101,6 +101,8 @@ def _first_moves(found: Mapping[str, Any]) -> Table:
 
 
 def _form(found: Mapping[str, Any]) -> Table:
+    from stages.compared import rating, share
+
     names = ("legal", "parseable", "whole")
     table = _table("answers, free", "model", "NMR@1/3/5", *names, "Elo", "scored")
     split = found["split"]
@@ -109,11 +111,13 @@ def _form(found: Mapping[str, Any]) -> Table:
         lines = "/".join(share(figures.get(f"{split}.all.nmr{n}")) for n in (1, 3, 5))
         shares = [share(figures.get(f"{split}.all.{name}")) for name in names]
         times = f"{model['times_scored']}x"
-        table.add_row(model["key"], lines, *shares, elo(model["rating"]), times)
+        table.add_row(model["key"], lines, *shares, rating(model["rating"]), times)
     return table
 
 
 def _prose(found: Mapping[str, Any]) -> Table:
+    from stages.compared import interval, share
+
     table = _table(
         "claims of the prose that hold",
         *("model", "truth", "shuffled", "difference", "of playable", "checkable"),
@@ -136,41 +140,10 @@ def _prose(found: Mapping[str, Any]) -> Table:
 
 
 def _pairs(found: Mapping[str, Any]) -> Table:
+    from stages.compared import WAYS, bounded
+
     table = _table("paired differences in FNMR, points", "pair", *WAYS)
     for pair in found["pairs"]:
         cells = [bounded(pair.get(way), sign="+") for way in WAYS]
         table.add_row(f"{pair['first']} - {pair['second']}", *cells)
     return table
-
-
-def share(value: float | None) -> str:
-    """A share in percent, or a dash."""
-    return "-" if value is None else f"{100 * value:.1f}"
-
-
-def interval(figures: Mapping[str, float], name: str, sign: str = "") -> str:
-    """A figure with its bounds, in percent."""
-    value = figures.get(name)
-    if value is None:
-        return "-"
-    low, high = figures.get(f"{name}_low"), figures.get(f"{name}_high")
-    return bounded({"value": value, "low": low, "high": high}, sign)
-
-
-def bounded(value: Mapping[str, Any] | None, sign: str = "") -> str:
-    """`49.6 [47.0, 52.1]` in percent; no bounds where there are none."""
-    if value is None:
-        return "-"
-    form = f"{{:{sign}.1f}}"
-    told = form.format(100 * value["value"])
-    if value["low"] is None or value["high"] is None:
-        return told
-    return f"{told} [{form.format(100 * value['low'])}, {form.format(100 * value['high'])}]"
-
-
-def elo(rating: Mapping[str, Any] | None) -> str:
-    """`1203 [1100, 1300]`, an open side left empty."""
-    if rating is None:
-        return "-"
-    low, high = ("" if rating[side] is None else f"{rating[side]:.0f}" for side in ("low", "high"))
-    return f"{rating['elo']:.0f} [{low}, {high}]"

@@ -13,7 +13,7 @@ from queen.lineage.artifact import writing
 from queen.lineage.params import PARAMS_FILE
 from queen.lineage.state import State
 from queen.lineage.yamlio import YamlError, read_yaml
-from stages.report import flow, learning, models, samples
+from stages.report import compared, flow, learning, models, prose, samples
 from stages.report.boards import pieces
 from stages.report.models import duration, percent
 from stages.report.project import Project, Standing
@@ -84,6 +84,8 @@ def _view(project: Project) -> dict[str, Any]:
         "champion": project.champion,
         "cards": list(_cards(project)),
         "models": models.models_view(project),
+        "prose": prose.prose_view(project),
+        "comparisons": compared.compared(project),
         "taught": learning.taught(project),
         "trained": learning.trained(project),
         "rounds": flow.round_flows(project),
@@ -113,6 +115,10 @@ def _cards(project: Project) -> Iterator[Card]:
             base = models.baseline(project, "uniform", "all")
             note = f"a random move: {percent(base)}" if base is not None else ""
             yield Card(percent(fnmr), "first moves that are no mistake", note)
+        truth = champion.figures.get("dev.truth")
+        if truth is not None:
+            note = f"put elsewhere: {percent(champion.figures.get('dev.truth_shuffled'))}"
+            yield Card(percent(truth), "of its prose's claims hold", note)
         if champion.elo is not None:
             yield Card(f"{champion.elo:.0f}", "Elo on the opponents' scale", _elo_note(champion))
     yield from _counts(project)

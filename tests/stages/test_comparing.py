@@ -12,24 +12,27 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from round_project import KEY, TeacherSpeaks, copy_of_round
+from round_project import KEY, TeacherSpeaks, copy_of_round, rewrite
 from test_evaluate import EVALUATION
 from typer.testing import CliRunner
 
 from queen.cli import app
+from queen.commands.standing import standing
 from queen.engines.analysis import Limit
 from queen.engines.judge import MoveJudge
 from queen.engines.pool import Analyser
 from queen.errors import QueenError
 from queen.generation.requests import Completion, Sampling
 from queen.generation.speaker import Asked
-from queen.lineage.artifact import Artifact, open_artifact
+from queen.lineage.artifact import Artifact, open_artifact, read_record
 from queen.lineage.state import open_state
 from stages import evaluate
 from stages.base import ROWS, EngineParams, Job, Machine, engine_settings
-from stages.comparing import asked_for, compare, comparisons
+from stages.compared import FOLDER, bounded, comparisons, interval, rating, share
+from stages.comparing import asked_for, compare
+from stages.report.page import write_report
 from stages.runner import run_stage
-from stages.scoring import FOLDER, LOG
+from stages.scoring import LOG
 
 
 class Silent(TeacherSpeaks):
@@ -171,6 +174,29 @@ def test_the_tables_are_kept_and_the_command_prints_them(
     assert comparisons(project / "other", open_state(project)) == []
 
 
+def test_the_page_shows_the_comparisons(project: Path, crew: Crew) -> None:
+    compared(project, ["pawn", "pawn1"])
+    state = open_state(project)
+    rows, _ = standing(project, state)
+    write_report(project, state, rows, project / "report.html")
+    html = (project / "report.html").read_text()
+    for part in ("pawn1 – pawn", "a uniform legal move", "scored on this split: pawn 1×, pawn1 1×"):
+        assert part in html
+    assert "is another model now" not in html
+    rewrite(open_artifact(project / "models/pawn"), counts={"steps": 41})
+    (project / "models/pawn1/training.json").write_text("{}\n")
+    rewrite(open_artifact_again(project / "models/pawn1"))
+    write_report(project, state, rows, project / "report.html")
+    html = (project / "report.html").read_text()
+    assert "pawn1 is another model now" in html
+    assert "pawn is another model now" not in html
+
+
+def open_artifact_again(folder: Path) -> Artifact:
+    """An artifact whose files are no longer what its record says."""
+    return Artifact(folder, read_record(folder))
+
+
 def test_what_cannot_be_compared_is_named_before_any_work(project: Path, crew: Crew) -> None:
     with pytest.raises(QueenError, match=r"no model 'r9'(.|\n)*pawn, pawn1, r1"):
         compared(project, ["pawn", "r9"])
@@ -178,3 +204,12 @@ def test_what_cannot_be_compared_is_named_before_any_work(project: Path, crew: C
         with pytest.raises(QueenError, match="is no pair"):
             asked_for(["r1"], [pair], "dev", 0)
     assert not crew.loads
+
+
+def test_figures_are_told_with_their_bounds_and_dashes_where_there_are_none() -> None:
+    figures = {"a": 0.4961, "a_low": 0.47, "a_high": 0.521, "b": -0.02}
+    assert interval(figures, "a") == "49.6 [47.0, 52.1]"
+    assert interval(figures, "b", sign="+") == "-2.0"
+    assert bounded({"value": 0.05, "low": 0.01, "high": 0.09}, "+") == "+5.0 [+1.0, +9.0]"
+    assert rating({"elo": 1203.4, "low": None, "high": 1300.0}) == "1203 [, 1300]"
+    assert {share(None), interval(figures, "c"), bounded(None), rating(None)} == {"–"}
