@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from queen.commands import compare as compare_command
 from queen.commands import net as net_command
 from queen.commands import playing
 from queen.commands import positions as positions_command
@@ -333,6 +334,7 @@ net_command.register(app)
 playing.register(app)
 positions_command.register(app)
 work_command.register(app)
+compare_command.register(app)
 
 if __name__ == "__main__":
     main()

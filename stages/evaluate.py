@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -19,54 +19,21 @@ import pyarrow.parquet as pq
 from queen.engines.match import GameRecord, read_record, to_pgn
 from queen.errors import QueenError
 from queen.evaluation.elo import Rating
-from queen.evaluation.intervals import cluster_bootstrap
-from queen.evaluation.substantiation import Answer, LineScore, measure
 from queen.evaluation.verdict import VerdictRules, verdict
-from queen.games.chess.position import Position
-from queen.generation.requests import Completion, Sampling
-from queen.generation.speaker import Asked, Speaker
-from queen.language.form import NO_MOVE, line_of
+from queen.generation.speaker import Speaker
 from queen.lineage.artifact import Artifact, Draft, Record, read_json, write_json
 from queen.lineage.verdicts import Judgement
-from queen.search.tree import read
+from stages.answers import ANSWERS, answers, elsewhere
 from stages.base import ROWS, Job, Shard, StageSpec, concat_shards, rows_table, spans, write_rows
 from stages.declared import declarations
 from stages.engine import JudgeParams
 from stages.matches import MatchParams, ModelPlayer, Opponent, available, play_match, rate
 from stages.models import load_speaker, speaker_of, write_identity
-from stages.positions import position_of
+from stages.shares import shares
 
 POSITIONS_PER_SHARD = 800  # four runs of the decoder, for its processes to share
 GAMES, PGN, SUMMARY, VERDICT = "games.jsonl", "games.pgn", "summary.json", "verdict.json"
-PLIES = (1, 3, 5)
-OUTCOMES = {"free": "first_ok", "guided": "guided_ok"}
-Held = tuple[Completion, str]
-ANSWERS = pa.schema(
-    [
-        ("pid", pa.string()),
-        ("kind", pa.string()),
-        ("split", pa.string()),
-        ("game_id", pa.string()),
-        ("start", pa.string()),
-        ("moves", pa.string()),
-        ("text", pa.string()),
-        ("reason", pa.string()),
-        ("best", pa.string()),
-        ("line", pa.string()),
-        ("whole", pa.bool_()),
-        ("parseable", pa.bool_()),
-        ("legal", pa.bool_()),
-        ("judged", pa.bool_()),
-        ("first_ok", pa.bool_()),
-        *((f"line_ok_{n}", pa.bool_()) for n in PLIES),
-        ("constrained", pa.string()),
-        ("constrained_ok", pa.bool_()),
-        ("encoder_agrees", pa.bool_()),
-        ("guided_reason", pa.string()),
-        ("guided_best", pa.string()),
-        ("guided_ok", pa.bool_()),
-    ]
-)
+OUTCOMES = {"free": "first_ok", "constrained": "constrained_ok", "guided": "guided_ok"}
 
 
 @dataclass(frozen=True)
@@ -83,6 +50,8 @@ class Params:
             moves of an explanation's structured lines are held to legal ones; said in the
             verdict's reason. Models too small to write whole texts without an illegal move
             cannot be told apart by the first.
+        guided: explanations are written guided too, so that both ways are told; they always are
+            where the verdict rests on them.
     """
 
     games: int
@@ -96,6 +65,12 @@ class Params:
     judge: JudgeParams = field(default_factory=JudgeParams)
     bootstrap: int = 2000
     verdict_by: Literal["free", "guided"] = "free"
+    guided: bool = False
+
+    @property
+    def guides(self) -> bool:
+        """Whether explanations are written guided too."""
+        return self.guided or self.verdict_by == "guided"
 
     @property
     def match(self) -> MatchParams:
@@ -122,8 +97,10 @@ def work(job: Job[Params], shard: Shard, out: Path) -> None:
     if shard.spec["part"] == "games":
         _play(job, speaker, tuple(shard.spec["opponents"]), out)
         return
-    rows = _positions(job)[shard.spec["start"] : shard.spec["stop"]]
-    write_rows(out / ROWS, rows_table(list(_answers(job, speaker, rows)), ANSWERS))
+    rows = _positions(job)
+    part = rows[shard.spec["start"] : shard.spec["stop"]]
+    told = list(answers(job, speaker, part, elsewhere(rows)))
+    write_rows(out / ROWS, rows_table(told, ANSWERS))
 
 
 def assemble(job: Job[Params], folders: Sequence[Path], out: Path) -> Draft:
@@ -135,8 +112,9 @@ def assemble(job: Job[Params], folders: Sequence[Path], out: Path) -> Draft:
     (out / GAMES).write_bytes((played / GAMES).read_bytes())
     (out / PGN).write_text("\n".join(to_pgn(game) for game in games))
     rating = rate(job.params.match, games, ModelPlayer.name)
+    found = shares(table.to_pylist(), job.params.splits, job.params.bootstrap)
     told = declarations(job.inputs["model"].record.figures)
-    summary = {**_shares(job, table), **_elo_figures(rating), **told}
+    summary = {**found, **elo_figures(rating), **told}
     write_json(out / SUMMARY, {"figures": summary, "games": _scores(games), "elo": _plain(rating)})
     if "before" in job.inputs:
         write_json(out / VERDICT, _judgement(job, table, rating).as_dict())
@@ -197,80 +175,6 @@ def _positions(job: Job[Params]) -> list[dict[str, Any]]:
     return [row for row in rows if row["split"] in job.params.splits]
 
 
-def _answers(
-    job: Job[Params], speaker: Speaker, rows: Sequence[Mapping[str, Any]]
-) -> Iterator[dict[str, Any]]:
-    """Each position explained freely, and its best legal move by the model's own odds."""
-    positions = [position_of(row) for row in rows]
-    asked = [Asked(row["pid"], p) for row, p in zip(rows, positions, strict=True)]
-    said = speaker.explain(asked, Sampling(temperature=0.0, max_new_tokens=job.params.max_tokens))
-    policies = speaker.policies(positions)
-    found = [read(one, position) for one, position in zip(said, positions, strict=True)]
-    free = [_answer(one, position) for one, position in zip(said, positions, strict=True)]
-    forced = [Answer(max(sorted(p), key=p.__getitem__), ()) for p in policies]
-    guided = _guided(job, speaker, asked)
-    held = [_answer(one, position) for (one, _), position in zip(guided, positions, strict=False)]
-    with job.searches() as cache, job.analyser(cache) as analyser:
-        judge = job.params.judge.build(analyser).judge
-        mistake = job.params.judge.mistake
-        answers = [*free, *forced, *held]
-        again = positions if held else []
-        scores = measure([*positions, *positions, *again], answers, judge, mistake)
-    half = len(positions)
-    for i, row in enumerate(rows):
-        yield {
-            **{n: row[n] for n in ("pid", "kind", "split", "game_id", "start", "moves")},
-            "text": said[i].text,
-            "reason": found[i][1],
-            "whole": not found[i][1],
-            **_scored(free[i], scores[i]),
-            "constrained": forced[i].first,
-            "constrained_ok": scores[half + i].first == "sound",
-            "encoder_agrees": forced[i].first == row["encoder_move"],
-            **(_held(guided[i][1], held[i], scores[2 * half + i]) if held else {}),
-        }
-
-
-def _answer(said: Completion, position: Position) -> Answer:
-    """What a text answers. Its form must be right; an illegal move fails where it stands."""
-    if said.error is not None:
-        return Answer(None, (), False)
-    line = line_of(said.text, position, finished=said.finished)
-    return Answer(line[0], line) if line else Answer(None, (), False)
-
-
-def _guided(job: Job[Params], speaker: Speaker, asked: Sequence[Asked]) -> list[Held]:
-    """The explanations once more with their moves held to legal ones, if the verdict asks."""
-    if job.params.verdict_by == "free":
-        return []
-    sampling = Sampling(temperature=0.0, max_new_tokens=job.params.max_tokens)
-    said = speaker.explain(asked, sampling, "moves")
-    return [(one, read(one, about.position)[1]) for one, about in zip(said, asked, strict=True)]
-
-
-def _held(reason: str, answer: Answer, score: LineScore) -> dict[str, Any]:
-    """The columns of the guided answer; no outcome where the engine failed."""
-    sound = score.first_sound if score.judged else None
-    return {"guided_reason": reason, "guided_best": _uci(answer.first), "guided_ok": sound}
-
-
-def _scored(answer: Answer, score: LineScore) -> dict[str, Any]:
-    return {
-        "best": _uci(answer.first),
-        "line": " ".join(answer.line),
-        "parseable": score.parseable,
-        "legal": score.parseable and score.legal,
-        "judged": score.judged,
-        "first_ok": score.first_sound,
-        **{f"line_ok_{n}": score.sound_to(n) for n in PLIES},
-    }
-
-
-def _uci(move: str | None) -> str:
-    """A move for a column; empty for one that is none."""
-    return "" if move in (None, NO_MOVE) else str(move)
-
-
 def _play(job: Job[Params], speaker: Speaker, opponents: Sequence[str], out: Path) -> None:
     """The games; finished ones are kept in the scratch folder until all are."""
     record = job.scratch() / GAMES
@@ -278,47 +182,6 @@ def _play(job: Job[Params], speaker: Speaker, opponents: Sequence[str], out: Pat
         player = ModelPlayer(speaker)
         play_match(job.params.match, opponents, player, analyser, job.engine, job.seed, record)
     (out / GAMES).write_bytes(record.read_bytes() if record.is_file() else b"")
-
-
-def _shares(job: Job[Params], table: pa.Table) -> dict[str, float]:
-    """FNMR, NMR and the rest by split and kind, with intervals by bootstrap over games."""
-    figures: dict[str, float] = {}
-    rows = [row for row in table.to_pylist() if row["judged"]]
-    for split in job.params.splits:
-        for kind in ("general", "tactical", "all"):
-            part = [r for r in rows if r["split"] == split and kind in (r["kind"], "all")]
-            if part:
-                name = f"{split}.{kind}"
-                figures.update({f"{name}.{k}": v for k, v in _part(job, part).items()})
-    return figures
-
-
-def _part(job: Job[Params], rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    columns = {
-        "fnmr": "first_ok",
-        "fnmr_constrained": "constrained_ok",
-        "parseable": "parseable",
-        "whole": "whole",
-        "legal": "legal",
-        "independence": "encoder_agrees",
-        **{f"nmr{n}": f"line_ok_{n}" for n in PLIES},
-    }
-    shares = {
-        name: sum(bool(row[column]) for row in rows) / len(rows) for name, column in columns.items()
-    }
-    held = [row["guided_ok"] for row in rows if row["guided_ok"] is not None]
-    if held:
-        shares["fnmr_guided"] = sum(held) / len(held)
-        parsed = sum(row["guided_reason"] == "" for row in rows)
-        shares["parseable_guided"] = parsed / len(rows)
-    shares["independence"] = 1.0 - shares["independence"]
-    for name in ("fnmr", "fnmr_constrained"):
-        values = [float(row[columns[name]]) for row in rows]
-        bound = cluster_bootstrap(
-            values, [row["game_id"] for row in rows], seed=0, samples=job.params.bootstrap
-        )
-        shares[f"{name}_low"], shares[f"{name}_high"] = bound.low, bound.high
-    return {name: round(value, 6) for name, value in shares.items()}
 
 
 def _judgement(job: Job[Params], table: pa.Table, rating: Rating | None) -> Judgement:
@@ -354,13 +217,13 @@ def _judgement(job: Job[Params], table: pa.Table, rating: Rating | None) -> Judg
     )
 
 
-def outcomes(table: pa.Table, verdict_by: str) -> dict[str, tuple[float, str]]:
-    """Whether each development position's first move is sound, and its game, by position."""
-    column = OUTCOMES[verdict_by]
+def outcomes(table: pa.Table, way: str, split: str = "dev") -> dict[str, tuple[float, str]]:
+    """Whether each position's first move is sound by a way of decoding, and its game, by pid."""
+    column = OUTCOMES[way]
     return {
         row["pid"]: (float(row[column]), row["game_id"])
         for row in table.to_pylist()
-        if row["split"] == "dev" and row["judged"] and row[column] is not None
+        if row["split"] == split and row["judged"] and row[column] is not None
     }
 
 
@@ -374,7 +237,7 @@ def _plain(rating: Rating | None) -> dict[str, Any] | None:
     return asdict(rating) if rating else None
 
 
-def _elo_figures(rating: Rating | None) -> dict[str, float]:
+def elo_figures(rating: Rating | None) -> dict[str, float]:
     if rating is None:
         return {}
     named = {"elo": rating.elo, "elo_low": rating.low, "elo_high": rating.high}

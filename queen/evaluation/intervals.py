@@ -77,12 +77,35 @@ def cluster_bootstrap(
     Raises QueenError where there are no positions or the lengths differ.
     """
     array = np.asarray(values, dtype=np.float64)
-    if array.ndim != 1 or len(array) != len(clusters) or not len(array):
+    return ratio_bootstrap(
+        array, np.ones(array.shape), clusters, seed=seed, samples=samples, level=level
+    )
+
+
+def ratio_bootstrap(
+    parts: ArrayLike,
+    wholes: ArrayLike,
+    clusters: Sequence[Hashable],
+    *,
+    seed: int,
+    samples: int = SAMPLES,
+    level: float = 0.95,
+) -> Interval:
+    """Sum of `parts` [positions] by that of `wholes` [positions], with an interval over games.
+
+    For shares whose denominator differs from position to position: of the sentences of a text,
+    say. A game that holds nothing to count says nothing and is left out.
+
+    Raises QueenError where there is nothing to count or the lengths differ.
+    """
+    upper, lower = np.asarray(parts, np.float64), np.asarray(wholes, np.float64)
+    fits = upper.ndim == 1 and upper.shape == lower.shape and len(upper) == len(clusters)
+    if not fits or not lower.sum() > 0:
         raise QueenError(
-            f"values of shape {array.shape} for {len(clusters)} games",
+            f"values of shape {upper.shape} for {len(clusters)} games, {lower.sum():g} to count",
             remedy="give one value and one game for each position, and at least one",
         )
-    sums, counts = _totals(array, clusters)
+    sums, counts = _totals(upper, lower, clusters)
     estimate = float(sums.sum() / counts.sum())
     if len(sums) < 2:
         return Interval(estimate, -math.inf, math.inf, level, len(sums))
@@ -111,13 +134,14 @@ def paired_difference(
 
 
 def _totals(
-    values: NDArray[np.float64], clusters: Sequence[Hashable]
+    parts: NDArray[np.float64], wholes: NDArray[np.float64], clusters: Sequence[Hashable]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Sum and count of the values of each cluster, in order of first appearance."""
+    """Both sums of each cluster that holds anything, in order of first appearance."""
     numbers: dict[Hashable, int] = {}
-    at = np.array([numbers.setdefault(cluster, len(numbers)) for cluster in clusters])
-    counts = np.bincount(at).astype(np.float64)
-    return np.bincount(at, weights=values).astype(np.float64), counts
+    held = np.flatnonzero(wholes).tolist()
+    at = np.array([numbers.setdefault(clusters[n], len(numbers)) for n in held])
+    sums = np.bincount(at, weights=parts[held]).astype(np.float64)
+    return sums, np.bincount(at, weights=wholes[held]).astype(np.float64)
 
 
 def _resampled_means(

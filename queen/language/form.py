@@ -25,6 +25,7 @@ _FORM = re.compile(
     rf"(?P<candidates>(?:\ncandidate {_MOVE} (?:0\.\d\d|1\.00)(?: line {_LINE})?)+)"
     r"(?P<prose>(?:\n(?!(?:best|line|candidate)\b)\S(?:[^\n]*\S)?)*)"
 )
+_KEYWORD = re.compile(r"(?:best|line|candidate)(?: |$)")
 _CANDIDATE = re.compile(rf"\ncandidate ({_MOVE})")
 
 
@@ -41,6 +42,19 @@ def line_of(text: str, position: Position, *, finished: bool = True) -> Line | N
     if found is None or not _consistent(text, found, Limits()):
         return None
     return _played(found["line"].split(" "), position)
+
+
+def prose_of(text: str, *, finished: bool = True) -> tuple[str, ...]:
+    """The sentences of a text, its structured rows being right or not, one a row.
+
+    What `explanation.parse` takes for prose in a sound text, and what is left of it where other
+    rows are at fault: rows that begin with no keyword. The last row of a text that was cut off
+    is not whole and does not count.
+    """
+    rows = text.rstrip().split("\n")
+    rows = rows if finished else rows[:-1]
+    said = [row for row in rows if row and row == row.strip() and not _KEYWORD.match(row)]
+    return tuple(said[: Limits().sentences])
 
 
 def _consistent(text: str, found: re.Match[str], limits: Limits) -> bool:

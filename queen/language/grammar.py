@@ -160,6 +160,36 @@ def recognise(text: str) -> tuple[Form, Claim, list[str]] | None:
     return form, Claim(form.skeleton.kind, at, args), [t for tag, t in tokens if tag == "line"]
 
 
+def stated(text: str) -> Claim | None:
+    """What a sentence says, whatever the position; None if it fits no skeleton.
+
+    No board is asked: the moves may be legal nowhere. `read` gives this very claim wherever they
+    can be played.
+    """
+    found = recognise(text)
+    if found is None:
+        return None
+    form, claim, _ = found
+    _, tokens = lex(text)
+    words = {
+        field: Words(_lowered(tag, raw), _is_one(tag, raw))
+        for field, (tag, raw) in zip(form.order, tokens, strict=True)
+    }
+    again = _capital(_fill(_template(form.frame, form.skeleton), words))
+    return claim if again == text else None
+
+
+def _lowered(tag: str, raw: str) -> str:
+    return raw[:1].lower() + raw[1:] if tag in (Slot.UNIT, Slot.UNITS) else raw
+
+
+def _is_one(tag: str, raw: str) -> bool:
+    """Whether a blanked token stands for one thing, for words that agree with it."""
+    if tag == Slot.COUNT:
+        return raw == "1"
+    return not (tag == Slot.UNITS or (tag == Slot.LINE and " " in raw))
+
+
 def lex(text: str) -> tuple[str, list[tuple[str, str]]]:
     """A sentence's shape, and the (kind, text) of what was blanked, in reading order."""
     tokens: list[tuple[str, str]] = []

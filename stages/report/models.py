@@ -16,6 +16,7 @@ ALL = "dev.all"
 KINDS = {"better": "better", "worse": "worse", "no evidence": "even"}
 SHARES = {
     "FNMR": "fnmr",
+    "guided": "fnmr_guided",
     "legal only": "fnmr_constrained",
     "NMR@1": "nmr1",
     "NMR@3": "nmr3",
@@ -42,6 +43,9 @@ class ModelRow:
     tactical: str
     nmr: str
     constrained: str
+    constrained_bounds: str
+    guided: str
+    guided_bounds: str
     legal: str
     elo: str
     verdict: str
@@ -95,6 +99,9 @@ def _model_row(row: Standing) -> ModelRow:
         tactical=percent(figures.get("dev.tactical.fnmr")),
         nmr=" / ".join(_short(figures.get(f"{ALL}.nmr{n}")) for n in (1, 3, 5)),
         constrained=percent(figures.get(f"{ALL}.fnmr_constrained")),
+        constrained_bounds=_bounds(figures, f"{ALL}.fnmr_constrained"),
+        guided=percent(figures.get(f"{ALL}.fnmr_guided")),
+        guided_bounds=_bounds(figures, f"{ALL}.fnmr_guided"),
         legal=percent(figures.get(f"{ALL}.legal")),
         elo=_elo(row),
         verdict=row.verdict or "–",

@@ -14,7 +14,7 @@ from queen.lineage.params import PARAMS_FILE
 from queen.lineage.state import State
 from queen.lineage.yamlio import YamlError, read_yaml
 from stages.declared import in_words
-from stages.report import bulk, flow, learning, models, samples
+from stages.report import bulk, compared, flow, learning, models, prose, samples
 from stages.report.boards import pieces
 from stages.report.models import duration, percent
 from stages.report.project import Project, Standing
@@ -88,6 +88,8 @@ def _view(project: Project) -> dict[str, Any]:
         "champion": project.champion,
         "cards": list(_cards(project)),
         "models": models.models_view(project),
+        "prose": prose.prose_view(project),
+        "comparisons": compared.compared(project),
         "taught": learning.taught(project),
         "trained": learning.trained(project),
         "rounds": flow.round_flows(project),
@@ -119,6 +121,10 @@ def _cards(project: Project) -> Iterator[Card]:
             base = models.baseline(project, "uniform", "all")
             note = f"a random move: {percent(base)}" if base is not None else ""
             yield Card(percent(fnmr), "first moves that are no mistake", note)
+        truth = champion.figures.get("dev.truth")
+        if truth is not None:
+            note = f"put elsewhere: {percent(champion.figures.get('dev.truth_shuffled'))}"
+            yield Card(percent(truth), "of its prose's claims hold", note)
         if champion.elo is not None:
             yield Card(f"{champion.elo:.0f}", "Elo on the opponents' scale", _elo_note(champion))
     yield from _counts(project)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import chess
@@ -13,15 +13,20 @@ from markupsafe import Markup
 
 from queen.games.chess.notation import humanize, san_line
 from queen.games.chess.position import Position
-from queen.language.explanation import Explanation, ExplanationError, parse
+from queen.generation.explainer import salvage
+from queen.language.claims import board_holds, checkable
+from queen.language.explanation import Explanation, ExplanationError, Sentence, parse
 from queen.language.ground import Ground
 from queen.language.people import sentence_for_people
 from queen.language.provenance import Consolidated, Origin, Source
+from queen.language.vocabulary import IMPOSSIBLE
+from stages.answers import FREE, GUIDED
 from stages.positions import position_of
 from stages.report.boards import board_svg
 from stages.report.project import Project
 
 EACH = 3
+PAIRS = 2
 RAW = 360
 
 
@@ -72,11 +77,12 @@ class Sample:
 
 @dataclass(frozen=True)
 class Samples:
-    """A heading, a sentence about it, and the samples."""
+    """A heading, a sentence about it, and the samples; in two columns, or each across the page."""
 
     title: str
     about: str
     samples: tuple[Sample, ...] = field(default_factory=tuple)
+    columns: bool = False
 
 
 def sampled(project: Project) -> list[Samples]:
@@ -155,16 +161,14 @@ def _title(position: Position, row: Mapping[str, Any]) -> str:
     return f"{side} to move · {game}{ply}{after}"
 
 
-def _read(title: str, text: str | None, position: Position, reason: str = "") -> Panel:
+def _read(title: str, text: str | None, position: Position) -> Panel:
     """A text of the model's as a panel: read where that goes, else raw with the reason."""
     if not text:
         return Panel(title, reason="nothing was said")
     try:
         explanation = parse(text, position)
     except ExplanationError as error:
-        return _unread(title, text, position, reason or error.reason.value)
-    if reason:
-        return _unread(title, text, position, reason)
+        return _unread(title, text, position, error.reason.value)
     return _panel(title, explanation, position)
 
 
@@ -224,35 +228,70 @@ def _who(source: Source | None, board: chess.Board) -> tuple[str, str]:
 
 
 def _answers(project: Project) -> Samples:
-    """The champion's own explanations of development positions."""
+    """The champion's own explanations of development positions, good ones beside bad ones."""
     champion = project.champion
     key = champion.key if champion else ""
     rows = _order(project.table(f"data/evaluate/{key}") if key else [], key)
     dev = [r for r in rows if r["split"] == "dev" and r["judged"] and r["text"]]
-    parts = (
-        [r for r in dev if r["first_ok"] and not r["reason"]],
-        [r for r in dev if not r["first_ok"] and not r["reason"]],
-        [r for r in dev if r["reason"]],
+    good = [r for r in dev if r["first_ok"]]
+    read = [r for r in dev if not r["first_ok"] and r.get("parseable")]
+    unread = [r for r in dev if not r["first_ok"] and not r.get("parseable")]
+    bad = [*read[:1], *unread[:1], *read[1:]]
+    pairs = zip(sorted(good, key=lambda r: bool(r["reason"])), bad, strict=False)
+    chosen = [row for pair in pairs for row in pair][: 2 * PAIRS] or dev[:PAIRS]
+    best = {r["pid"]: r["best_move"] for r in project.table("data/evalset", ["pid", "best_move"])}
+    about = (
+        "Positions of games it never trained on, word for word: left the first move is sound, "
+        "right it is not, or cannot be read. Where texts were also written with their moves held "
+        "to legal ones, those stand beside. What the board decides says whether it holds."
     )
-    chosen = [row for part, most in zip(parts, (2, 1, 1), strict=True) for row in part[:most]]
-    about = "Positions of games it never trained on, decoded freely, word for word."
-    title = f"What the champion says now ({key})"
-    return Samples(title, about, tuple(map(_answer, chosen)))
+    title = f"What the champion says now ({key}), good and bad"
+    return Samples(title, about, tuple(_answer(row, best.get(row["pid"])) for row in chosen), True)
 
 
-def _answer(row: Mapping[str, Any]) -> Sample:
+def _answer(row: Mapping[str, Any], best: str | None) -> Sample:
     position = position_of(row)
-    panel = _read("Model", row["text"], position, row["reason"])
+    panels = [_answered("Free", row, FREE, position)]
+    if row.get("guided_text"):
+        panels.append(_answered("Moves held to legal ones", row, GUIDED, position))
     sound = "first move sound" if row["first_ok"] else "first move a mistake"
-    badge = f"not read: {_words(row['reason'])}" if row["reason"] else sound
+    badge = sound if row.get("parseable") else f"not read: {_words(row['reason'])}"
+    wrong = best is not None and not row["first_ok"]
     return Sample(
         pid=row["pid"],
         board=board_svg(position, row["best"] if row["legal"] and row["best"] else None),
         title=f"{_title(position, row)} · {row['kind']}",
         badge=badge,
-        kind="good" if row["first_ok"] and not row["reason"] else "bad",
-        panels=(panel,),
+        kind="good" if row["first_ok"] else "bad",
+        panels=tuple(panels),
+        note=f"The engine prefers {san_line(position.board(), (str(best),))}." if wrong else "",
     )
+
+
+def _answered(title: str, row: Mapping[str, Any], way: str, position: Position) -> Panel:
+    """A text as far as it can be read, its claims checked; raw where not even a move can be."""
+    text, reason = row[f"{way}text"], row[f"{way}reason"]
+    finished = row.get(f"{way}finished") is not False
+    told = salvage(text, position, finished=finished)
+    if told.best is None:
+        return _unread(title, text, position, reason)
+    explanation = Explanation(position.fen, told.best, told.line, told.candidates, told.prose)
+    panel = _panel(title, explanation, position)
+    ground = Ground(position)
+    checked = zip(panel.prose, told.prose, strict=True)
+    prose = tuple(Said(said.text, *_checked(sentence, ground)) for said, sentence in checked)
+    return replace(panel, prose=prose, reason=_words(reason))
+
+
+def _checked(sentence: Sentence, ground: Ground) -> tuple[str, str]:
+    """The badge of a sentence whose claims the board decides: `holds` or `false`."""
+    claims = [claim for claim in sentence.claims if checkable(claim)]
+    if not claims:
+        return "", ""
+    if any(claim.kind == IMPOSSIBLE for claim in claims):
+        return "false", "speaks of a move that nobody can play there"
+    held = all(board_holds(claim, ground) for claim in claims)
+    return ("holds" if held else "false"), "checked on the board"
 
 
 def _seeds(project: Project) -> Samples:

@@ -11,7 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from queen.errors import QueenError
-from queen.evaluation.intervals import cluster_bootstrap, paired_difference, wilson
+from queen.evaluation.intervals import (
+    cluster_bootstrap,
+    paired_difference,
+    ratio_bootstrap,
+    wilson,
+)
 
 rows = st.lists(
     st.tuples(st.integers(0, 8), st.integers(0, 1), st.integers(0, 1)), min_size=1, max_size=60
@@ -78,6 +83,22 @@ def test_coverage_with_games_that_are_alike() -> None:
         naive += low <= 0.5 <= high
     assert 0.91 <= covered / 300 <= 0.98
     assert naive < covered  # positions are not independent: Wilson is too sure
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 8), st.integers(0, 4)), min_size=1, max_size=30))
+def test_a_ratio_is_the_share_of_all_that_is_counted(rows: list[tuple[int, int]]) -> None:
+    """Texts of so many claims, all but one of each true, against the claims one by one."""
+    games, wholes = [game for game, _ in rows], [whole for _, whole in rows]
+    parts = [max(0, whole - 1) for whole in wholes]
+    if not sum(wholes):
+        with pytest.raises(QueenError, match="0 to count"):
+            ratio_bootstrap(parts, wholes, games, seed=2)
+        return
+    ratio = ratio_bootstrap(parts, wholes, games, seed=2, samples=300)
+    values = [float(n > 0) for whole in wholes for n in range(whole)]
+    owners = [game for game, whole in rows for _ in range(whole)]
+    assert ratio == cluster_bootstrap(values, owners, seed=2, samples=300)
 
 
 def test_one_game_says_nothing_and_no_positions_are_an_error() -> None:

@@ -10,7 +10,7 @@ import pytest
 from queen.games.chess.notation import move_text
 from queen.games.chess.position import Position
 from queen.language.explanation import Candidate, Explanation, Sentence, parse, render
-from queen.language.form import NO_MOVE, line_of
+from queen.language.form import NO_MOVE, line_of, prose_of
 
 START = Position(chess.STARTING_FEN)
 GOOD = """best <P><e2><e4>
@@ -82,3 +82,27 @@ def test_what_parse_takes_is_taken_with_the_same_line(seed: int) -> None:
     text = render(Explanation(position.fen, best.uci(), tuple(line), candidates, sentences))
     assert line_of(text, position) == parse(text, position).line
     assert move_text(position.board(), best.uci()) in text
+
+
+PROSE = GOOD.split("\n")[-1]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("best <P><e2><e4>", "best <P><e2><e5>"),
+        ("best <P><e2><e4>\n", ""),
+        ("0.41", "1.41"),
+        ("candidate <P><h2><h4>", "candidate"),
+        ("line <P><e2><e4> <p><e7><e5>", "line"),
+    ],
+)
+def test_prose_is_found_whatever_is_wrong_above_it(old: str, new: str) -> None:
+    assert old in GOOD
+    assert prose_of(GOOD.replace(old, new, 1) + "\nWords.") == (PROSE, "Words.")
+
+
+def test_rows_that_are_no_sentences_are_no_prose() -> None:
+    assert prose_of(f"{GOOD}\nbest again\n\n padded\nlinear.") == (PROSE, "linear.")
+    assert prose_of(f"{GOOD}\nThe last row is n", finished=False) == (PROSE,)
+    assert prose_of("") == prose_of("cut", finished=False) == ()

@@ -11,10 +11,19 @@ from hypothesis import strategies as st
 from language_data import claims, positions, sentences
 
 from queen.language import grammar
-from queen.language.grammar import SKELETONS, Skeleton, forms, frames, read, recognise, write
+from queen.language.grammar import (
+    SKELETONS,
+    Skeleton,
+    forms,
+    frames,
+    read,
+    recognise,
+    stated,
+    write,
+)
 from queen.language.ground import Ground
 from queen.language.people import IN_WORDS
-from queen.language.vocabulary import IMPOSSIBLE, KINDS
+from queen.language.vocabulary import IMPOSSIBLE, KINDS, Claim
 
 START = Ground(chess.Board())
 
@@ -62,9 +71,22 @@ def test_written_claims_are_read_back(data: st.DataObject) -> None:
     frame = data.draw(st.sampled_from(frames(claim.at)))
     text = write(claim, ground, skeleton, frame)
     assert read(text, ground) == (claim,)
+    assert stated(text) == claim
     found = recognise(text)
     assert found is not None
     assert (found[0].skeleton, found[0].frame) == (skeleton, frame)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_a_sentence_says_the_same_anywhere_or_speaks_of_moves_nobody_can_play(
+    data: st.DataObject,
+) -> None:
+    sentence = data.draw(sentences(Ground(data.draw(positions()))))
+    claim = stated(sentence.text)
+    assert claim is not None
+    (found,) = read(sentence.text, Ground(data.draw(positions())))
+    assert found in (claim, Claim(IMPOSSIBLE, (), found.args))
 
 
 @settings(max_examples=100, deadline=None)
@@ -109,6 +131,7 @@ def test_other_text_makes_no_claim(text: str) -> None:
 )
 def test_near_misses_make_no_claim(text: str) -> None:
     assert read(text, START) == ()
+    assert stated(text) is None
 
 
 @pytest.mark.parametrize(
@@ -123,6 +146,7 @@ def test_near_misses_make_no_claim(text: str) -> None:
 )
 def test_moves_nobody_can_play_make_an_impossible_claim(text: str) -> None:
     assert [claim.kind for claim in read(text, START)] == [IMPOSSIBLE]
+    assert stated(text) is not None
 
 
 def test_skeleton_share_counts_by_skeleton() -> None:

@@ -57,6 +57,7 @@ from queen.networks.lc0.resnet import ResNetShape, build_resnet
 from queen.search.candidates import weigh
 from queen.search.tree import Limits, Tree, grow
 from queen.search.tree import Node as TreeNode
+from stages import answers
 from stages import evaluate as evaluating
 from stages.audit.links import recipe_of
 from stages.base import (
@@ -353,7 +354,7 @@ def make_evaluation(root: Path, key: str, parent: str | None, sound: float) -> N
         roles["before"] = f"data/evaluate/{parent}"
 
     def fill(folder: Path) -> Draft:
-        write_rows(folder / ROWS, rows_table(rows, evaluating.ANSWERS))
+        write_rows(folder / ROWS, rows_table(rows, answers.ANSWERS))
         (folder / evaluating.GAMES).write_bytes(b"")
         write_json(folder / evaluating.SUMMARY, {"figures": figures, "games": {}, "elo": None})
         if parent is not None:
@@ -383,7 +384,7 @@ def _answer(row: Mapping[str, Any], good: bool) -> dict[str, Any]:
         "legal": True,
         "judged": True,
         "first_ok": good,
-        **{f"line_ok_{n}": good for n in evaluating.PLIES},
+        **{f"line_ok_{n}": good for n in answers.PLIES},
         "constrained": best,
         "constrained_ok": good,
         "encoder_agrees": best == row["encoder_move"],

@@ -25,8 +25,9 @@ from queen.networks.settings import BridgeSettings, DecoderSettings
 from stages.audit.books import BOOKS
 from stages.audit.opened import open_round
 from stages.explaining import ModelChoice, explain_with
+from stages.preparing import prepare
 from stages.registry import find_stage
-from stages.runner import prepare, run_stage
+from stages.runner import run_stage
 from stages.training import TRAINING, declared_of
 from stages.tuning import curriculum_examples, told_examples
 

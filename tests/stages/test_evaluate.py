@@ -2,28 +2,38 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 import yaml
 from round_project import KEY, NODES, TeacherSpeaks, copy_of_round
 
+from queen.commands.standing import standing
 from queen.engines.analysis import Limit
 from queen.engines.judge import MoveJudge
 from queen.engines.pool import Analyser
 from queen.errors import QueenError
+from queen.evaluation.truth import count_prose
 from queen.generation.decode import Completion, Sampling
 from queen.generation.speaker import Asked
+from queen.language.ground import Ground
 from queen.lineage.artifact import Artifact, open_artifact
+from queen.lineage.state import open_state
 from queen.lineage.verdicts import FILE
 from stages import evaluate
-from stages.base import EngineParams, Job, Machine, engine_settings
+from stages.answers import FREE, GUIDED
+from stages.base import ROWS, EngineParams, Job, Machine, engine_settings
+from stages.positions import position_of
 from stages.preparing import prepare
 from stages.registry import find_stage
+from stages.report.page import write_report
 from stages.runner import run_stage
+from stages.shares import prose_count
 
 EVALUATION: dict[str, Any] = {
     "games": 8,
@@ -42,13 +52,23 @@ EVALUATION: dict[str, Any] = {
 }
 
 
+BOTH_WAYS = {**EVALUATION, "guided": True}
+
+
 class Faltering(TeacherSpeaks):
-    """The teacher, who cannot write about the first position he is asked about."""
+    """The teacher, who cannot write about the first position he is asked about.
+
+    And in some texts weighs a move that nobody can play.
+    """
 
     def explain(
         self, asked: Sequence[Asked], sampling: Sampling, legal: str = "none"
     ) -> list[Completion]:
         said = super().explain(asked, sampling, legal)
+        mad = "\ncandidate <P><a1><a8> 0.50\ncandidate"
+        said[1::3] = [
+            replace(one, text=one.text.replace("\ncandidate", mad, 1)) for one in said[1::3]
+        ]
         return [Completion(said[0].id, "", error="the prompt is too long"), *said[1:]]
 
 
@@ -58,7 +78,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = copy_of_round(tmp_path_factory.mktemp("evaluated"))
     (root / FILE).unlink()
     params = yaml.safe_load((root / "params.yaml").read_text())
-    (root / "params.yaml").write_text(yaml.safe_dump({**params, "evaluation": EVALUATION}))
+    (root / "params.yaml").write_text(yaml.safe_dump({**params, "evaluation": BOTH_WAYS}))
     set_round(root, EVALUATION)
     settings = engine_settings(EngineParams(hash_mb=1), Machine(workers=1))
     with Analyser(settings) as analyser, pytest.MonkeyPatch.context() as patch:
@@ -97,6 +117,70 @@ def test_what_could_not_be_written_is_an_error_and_not_unfinished(project: Path)
     found = open_artifact(project / f"data/evaluate/{KEY}")
     assert found.record.drops["unparsed.error"] == 1
     assert found.record.drops["unparsed.unfinished"] > 0
+
+
+def rows_of(root: Path, key: str = "pawn1") -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = pq.read_table(root / f"data/evaluate/{key}" / ROWS).to_pylist()
+    return rows
+
+
+def test_prose_is_checked_against_its_own_position_and_against_anothers(project: Path) -> None:
+    """The teacher says what is true, in texts that are cut off and in those that are whole."""
+    figures = open_artifact(project / "data/evaluate/pawn1").record.figures
+    assert figures["dev.truth"] == figures["dev.truth_high"] == 1.0
+    assert figures["dev.truth_shuffled"] < 0.9
+    assert figures["dev.truth_gain"] == pytest.approx(1 - figures["dev.truth_shuffled"], abs=1e-5)
+    assert figures["dev.truth_gain_low"] <= figures["dev.truth_gain"]
+    assert 0 < figures["dev.checkable"] < 1
+    assert figures["dev.guided.truth"] == 1.0
+
+
+def test_the_rows_are_enough_to_count_the_claims_again(project: Path) -> None:
+    rows = rows_of(project)
+    assert {row["elsewhere"] for row in rows} == {row["pid"] for row in rows}
+    assert len({row["reason"] for row in rows if row["prose_claims"]}) > 1
+    for row in rows:
+        other = {one["pid"]: one for one in rows}[row["elsewhere"]]
+        assert position_of(other).fen == row["elsewhere_fen"]
+        grounds = Ground(position_of(row)), Ground(position_of(other))
+        for way in (FREE, GUIDED):
+            counted = count_prose(row[f"{way}text"], *grounds, finished=row[f"{way}finished"])
+            assert prose_count(row, way) == counted
+
+
+def test_both_ways_of_decoding_are_told_where_the_verdict_rests_on_one(project: Path) -> None:
+    found = open_artifact(project / "data/evaluate/pawn1")
+    figures = found.record.figures
+    for name in ("fnmr", "fnmr_constrained", "fnmr_guided"):
+        low, high = figures[f"dev.all.{name}_low"], figures[f"dev.all.{name}_high"]
+        assert low <= figures[f"dev.all.{name}"] <= high
+    assert {"dev.all.legal_guided", "dev.all.nmr3_guided"} <= figures.keys()
+    assert "guided" not in (found.path / evaluate.VERDICT).read_text()
+    free = open_artifact(project / f"data/evaluate/{KEY}").record.figures
+    assert "dev.all.fnmr_guided" not in free
+    assert all(row["guided_text"] is None for row in rows_of(project, KEY))
+    assert evaluate.Params(0, (), 0, 0, {}, verdict_by="guided").guides
+
+
+def test_the_page_shows_good_answers_beside_bad_ones_and_whether_their_claims_hold(
+    project: Path,
+) -> None:
+    state = open_state(project)
+    rows, _ = standing(project, state)
+    write_report(project, state, rows, project / "report.html")
+    html = (project / "report.html").read_text()
+    shown = html.partition("What the champion says now (pawn1), good and bad")[2]
+    badges = re.findall(r'class="badge (good|bad)">(?:first move|not read)', shown)
+    assert badges[:4] == ["good", "bad", "good", "bad"]
+    assert "Moves held to legal ones" in shown
+    assert 'class="who holds"' in shown
+    assert 'class="who false"' not in shown
+    assert "The engine prefers" in shown
+    figures = open_artifact(project / "data/evaluate/pawn1").record.figures
+    assert "Is the prose about its position?" in html
+    assert f"{100 * figures['dev.truth_shuffled']:.1f} [" in html
+    low, high = (100 * figures[f"dev.all.fnmr_guided_{side}"] for side in ("low", "high"))
+    assert f"[{low:.1f}, {high:.1f}]" in html
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,53 @@
+"""The tables that `queen compare` keeps, and how their figures are told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from queen.lineage.artifact import read_json
+from queen.lineage.state import State
+
+FOLDER, TABLES = "compare", "tables"
+WAYS = {"free": "fnmr", "constrained": "fnmr_constrained", "guided": "fnmr_guided"}
+
+
+def comparisons(project: Path, state: State) -> list[dict[str, Any]]:
+    """The kept tables of a project, the newest first."""
+    found = [read_json(path) for path in sorted((state.root / FOLDER / TABLES).glob("*.json"))]
+    mine = [table for table in found if table["project"] == str(project)]
+    return sorted(mine, key=lambda table: str(table["written"]), reverse=True)
+
+
+def share(value: float | None) -> str:
+    """A share in percent, or a dash."""
+    return "–" if value is None else f"{100 * value:.1f}"
+
+
+def interval(figures: Mapping[str, float], name: str, sign: str = "") -> str:
+    """A figure with its bounds, in percent."""
+    value = figures.get(name)
+    if value is None:
+        return "–"
+    low, high = figures.get(f"{name}_low"), figures.get(f"{name}_high")
+    return bounded({"value": value, "low": low, "high": high}, sign)
+
+
+def bounded(value: Mapping[str, Any] | None, sign: str = "") -> str:
+    """`49.6 [47.0, 52.1]` in percent; no bounds where there are none."""
+    if value is None:
+        return "–"
+    form = f"{{:{sign}.1f}}"
+    told = form.format(100 * value["value"])
+    if value["low"] is None or value["high"] is None:
+        return told
+    return f"{told} [{form.format(100 * value['low'])}, {form.format(100 * value['high'])}]"
+
+
+def rating(value: Mapping[str, Any] | None) -> str:
+    """`1203 [1100, 1300]`, an open side left empty."""
+    if value is None:
+        return "–"
+    low, high = ("" if value[side] is None else f"{value[side]:.0f}" for side in ("low", "high"))
+    return f"{value['elo']:.0f} [{low}, {high}]"
