@@ -88,7 +88,9 @@ def test_only_the_moves_asked_for_are_chosen_from() -> None:
     assert Search(Limits(moves=("a1a8",)), silent).allowed(LOGITS) == LOGITS
 
 
-@pytest.mark.parametrize("option", {*POLICY_OPTIONS, *EXPLAINING_OPTIONS}, ids=lambda o: o.name)
+@pytest.mark.parametrize(
+    "option", dict.fromkeys((*POLICY_OPTIONS, *EXPLAINING_OPTIONS)), ids=lambda o: o.name
+)
 def test_options_declare_themselves_and_take_their_default_back(option: Option) -> None:
     declared = parse_option(str(option))
     assert declared is not None
