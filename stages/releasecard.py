@@ -44,15 +44,15 @@ Measured before the weights were rounded, on positions and games set aside from 
 - Standard chess only, in English, in the notation of its training text.
 - It is small: its first moves are far weaker than those of the network it reads, its lines and
   statements weaker still. What it says can be false: nothing checks its words when it speaks.
-- Unless decoding is guided, a text can hold illegal moves (see "legal" above).
+- Unless decoding is guided, a text can hold illegal moves (see the texts sound throughout, above).
 - It does not search. Its scores are written by the model and are not an engine's.
 """
 SHARES = {
     "fnmr": "first moves that are no mistake, free decoding",
     "fnmr_constrained": "first moves that are no mistake, legal moves only",
     "parseable": "texts of the right form, free decoding",
-    "whole": "texts that are whole and sound explanations, free decoding",
-    "legal": "texts without an illegal move, free decoding",
+    "whole": "texts sound throughout, free decoding",
+    "legal": "first moves that are legal, free decoding",
     "nmr5": "lines of five plies without a mistake",
     "independence": "first moves that differ from the encoder's",
 }
