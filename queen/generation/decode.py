@@ -7,6 +7,7 @@ batch shrinks to those still writing. Source of the aims: METHOD section 1; the 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -151,8 +152,16 @@ class Generator:
     def _guide(self, request: Request, first: Node | None) -> Guide | None:
         if request.legal_moves:
             board = request.position.board()
-            return LegalMoves(board, self.vocabulary, self._text_of, request.prefix, self.trees)
+            return LegalMoves(
+                board, self.vocabulary, self._text_of, request.prefix, self.trees, self._newline
+            )
         return FirstMove(first) if first is not None else None
+
+    @cached_property
+    def _newline(self) -> int | None:
+        """The token that is a line break and nothing else."""
+        ids = self.tokenizer("\n", add_special_tokens=False)["input_ids"]
+        return ids[0] if len(ids) == 1 and self._decode(ids) == "\n" else None
 
     def _text_of(self, token: int) -> str:
         """The text of one token."""

@@ -7,6 +7,7 @@ the prose go free.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
@@ -15,6 +16,7 @@ import chess
 from queen.generation.trie import MoveTrees, Node
 
 STRUCTURE = ("best", "line", "candidate")
+_SAID = re.compile(r"(?:candidate move \d\.\d\d )?line(?: move)+|candidate move \d\.\d\d")
 
 
 class Guide(Protocol):
@@ -51,6 +53,7 @@ class LegalMoves:
     """Holds the moves of an explanation's structured lines to legal ones.
 
     The line begins with the best move, and so does the first candidate; no candidate comes twice.
+    Where a move leaves none to follow, its row ends.
 
     Args:
         board: the position explained.
@@ -58,6 +61,7 @@ class LegalMoves:
         text_of: the text of one token.
         written: text that stands already (a prefix), a whole number of moves.
         trees: of legal moves, shared with other guides of the vocabulary; its own by default.
+        newline: id of the token that ends a row and is nothing else, if there is one.
     """
 
     def __init__(
@@ -67,7 +71,9 @@ class LegalMoves:
         text_of: Callable[[int], str],
         written: str = "",
         trees: MoveTrees | None = None,
+        newline: int | None = None,
     ) -> None:
+        self.newline = newline
         self.root, self.vocabulary, self.text_of = board.copy(stack=False), vocabulary, text_of
         self.trees = trees or MoveTrees(vocabulary)
         self.pieces = frozenset(self.trees.pieces.values())
@@ -79,7 +85,9 @@ class LegalMoves:
         self._replay(written)
 
     def allowed(self) -> Sequence[int] | None:
-        return list(self.node.children) if self.node is not None else None
+        if self.node is not None:
+            return list(self.node.children)
+        return [self.newline] if self.newline is not None and self._ends() else None
 
     def banned(self) -> Sequence[int]:
         if not self._structured():
@@ -94,6 +102,10 @@ class LegalMoves:
         else:
             return self._plain(self.text_of(token))
         return True
+
+    def _ends(self) -> bool:
+        """Whether a row says all it can: a line, or a candidate's score, after the last move."""
+        return bool(_SAID.fullmatch(self.text)) and not any(self.here.legal_moves)
 
     def _structured(self) -> bool:
         words = self.text.split(maxsplit=1)

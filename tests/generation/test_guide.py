@@ -104,3 +104,28 @@ def test_a_finished_game_lets_no_move_begin() -> None:
     mated = "rnb1kbnr/pppp1ppp/8/4p3/6Pq/5P2/PPPPP2P/RNBQKBNR w KQkq - 1 3"
     guide = LegalMoves(chess.Board(mated), VOCABULARY, text_of, "best ")
     assert set(guide.banned()) == {VOCABULARY[t] for t in CHESS_TOKENS[64:]}
+
+
+FOOLS = "rnbqkbnr/pppp1ppp/8/4p3/6P1/5P2/PPPPP2P/RNBQKBNR b KQkq - 0 2"
+(NEWLINE,) = TOKENIZER("\n", add_special_tokens=False)["input_ids"]
+
+
+@pytest.mark.parametrize(
+    ("written", "ends"),
+    [
+        ("best <q><d8><h4>\nline <q><d8><h4>", True),
+        ("best <q><d8><h4>\nline <q><d8><h4>\ncandidate <q><d8><h4> 1.00", True),
+        ("best <q><d8><h4>\nline <q><d8><h4>\ncandidate <q><d8><h4> 1.0", False),
+        ("best <q><d8><h4>\nline <q><d8><h4>\ncandidate <q><d8><h4>", False),
+        ("best <p><d7><d6>\nline <p><d7><d6>", False),
+        ("best <p><d7><d6>\nline <p><d7><d6> <P><h2><h3> <q><d8><h4>", True),
+    ],
+)
+def test_where_a_move_leaves_none_the_row_ends(written: str, ends: bool) -> None:
+    guide = LegalMoves(chess.Board(FOOLS), VOCABULARY, text_of, written, newline=NEWLINE)
+    assert guide.allowed() == ([NEWLINE] if ends else None)
+    if ends:
+        assert guide.advance(NEWLINE)
+        assert guide.allowed() is None
+    without = LegalMoves(chess.Board(FOOLS), VOCABULARY, text_of, written)
+    assert without.allowed() is None
