@@ -37,6 +37,27 @@ Source = Literal["engine", "dump"]
 
 
 @dataclass(frozen=True)
+class SearchLimit:
+    """How long each position is searched: `depth` or `nodes`, the other 0."""
+
+    depth: int = 0
+    nodes: int = 0
+
+    def __post_init__(self) -> None:
+        if min(self.depth, self.nodes) < 0 or (self.depth > 0) == (self.nodes > 0):
+            raise _refused(
+                "label.limit",
+                f"depth {self.depth} and nodes {self.nodes}",
+                "give one of them, and 0 for the other",
+            )
+
+    @property
+    def search(self) -> Limit:
+        """For the engine."""
+        return Limit(nodes=self.nodes or None, depth=self.depth or None)
+
+
+@dataclass(frozen=True)
 class Params:
     """Which positions get labels, and from whom.
 
@@ -50,15 +71,13 @@ class Params:
             with many of them wants large ones. A killed one goes on within it.
     """
 
-    limit: Limit = field(default_factory=lambda: Limit(depth=10))
+    limit: SearchLimit = field(default_factory=lambda: SearchLimit(depth=10))
     sources: tuple[Source, ...] = ("engine", "dump")
     share: float = 1.0
     positions: int = 0
     per_shard: int = 4096
 
     def __post_init__(self) -> None:
-        if self.limit.depth is not None and self.limit.nodes is not None:
-            raise _refused("label.limit", "depth and nodes together", "set one of them to null")
         if not self.sources or len(set(self.sources)) < len(self.sources):
             raise _refused("label.sources", f"{list(self.sources)}", "name engine, dump or both")
         if not 0.0 < self.share <= 1.0 or self.positions < 0 or self.per_shard < 1:
@@ -150,7 +169,7 @@ def _searched(
     job: Job[Params], shard: Shard, rows: Sequence[dict[str, Any]]
 ) -> dict[int, Label | EngineFailure]:
     """Answers by the rows' numbers; those a killed run had are taken from its log."""
-    labeller = _labeller(engine_settings(job.engine, job.machine), job.params.limit)
+    labeller = _labeller(engine_settings(job.engine, job.machine), job.params.limit.search)
     with AnswerLog(job.scratch() / "answers.log") as log:
         answers: dict[int, Label | EngineFailure] = dict(log.answers)
         open_rows = [number for number in range(len(rows)) if number not in answers]

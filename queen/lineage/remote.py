@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import posixpath
 import secrets
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +20,7 @@ T = TypeVar("T")
 PAUSES_S = (0.5, 1.0, 2.0, 4.0)  # a store over a network now and then fails and recovers
 ANSWERS = (FileNotFoundError, FileExistsError, IsADirectoryError)
 PART = ".part"
+_creating = threading.Lock()
 
 
 class StoreError(QueenError):
@@ -88,8 +90,18 @@ class Remote:
         return True
 
     def _make(self, path: str, data: bytes) -> None:
+        """Create a file; FileExistsError if it is there.
+
+        fsspec looks first and writes then, but where a store can do both at once (S3 and its
+        like). A folder can, also over NFS; in memory all are threads of one process.
+        """
         self._fs.makedirs(posixpath.dirname(path), exist_ok=True)
-        self._fs.pipe_file(path, data, mode="create")
+        if "file" in _protocols(self._fs):
+            with open(path, "xb") as made:
+                made.write(data)
+            return
+        with _creating:
+            self._fs.pipe_file(path, data, mode="create")
 
     def write(self, name: str, data: bytes) -> None:
         """Write a small file over what is there."""
@@ -151,3 +163,7 @@ class Remote:
             remedy="mend the folder or bucket and run again: finished shards are kept; with "
             "machine.store and QUEEN_STORE empty this machine works alone",
         )
+
+
+def _protocols(fs: Any) -> tuple[str, ...]:
+    return (fs.protocol,) if isinstance(fs.protocol, str) else tuple(fs.protocol)

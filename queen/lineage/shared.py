@@ -82,8 +82,7 @@ class SharedStore:
             if not self.remote.fetch(_shard(stage, key), packed):
                 return False
             try:
-                with tarfile.open(packed) as tar:
-                    tar.extractall(Path(folder) / key, filter="data")
+                _unpack(packed, Path(folder) / key)
             except (tarfile.TarError, OSError):
                 (Path(folder) / key).mkdir(exist_ok=True)
             if self._local.adopt(stage, key, Path(folder) / key):
@@ -158,3 +157,19 @@ class SharedStore:
 
 def _shard(stage: str, key: str) -> str:
     return f"shards/{stage}/{key}{SHARD}"
+
+
+def _unpack(packed: Path, folder: Path) -> None:
+    """Unpack a shard: plain files below the folder, nothing else. Raises tarfile.TarError."""
+    folder.mkdir()
+    with tarfile.open(packed) as tar:
+        for member in tar:
+            target = (folder / member.name).resolve()
+            if member.isdir():
+                continue
+            source = tar.extractfile(member) if member.isreg() else None
+            if source is None or not target.is_relative_to(folder.resolve()):
+                raise tarfile.ReadError(f"{member.name!r} has no place in a shard")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with source, target.open("wb") as out:
+                shutil.copyfileobj(source, out)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import secrets
+import tarfile
 import threading
 from pathlib import Path
 
@@ -202,3 +204,22 @@ def test_a_url_without_a_driver_and_a_folder_that_cannot_be_made_say_so(tmp_path
         patch.setattr("queen.lineage.remote.PAUSES_S", (0.0,))
         with pytest.raises(StoreError, match="works alone"):
             broken.write("offers/x.json", b"{}")
+
+
+@pytest.mark.parametrize("name", ["../out", "/tmp/queen-out", "link"])
+def test_what_would_lie_outside_a_shard_is_damage(tmp_path: Path, name: str) -> None:
+    remote = Remote(str(tmp_path / "shared"))
+    store, shared = machine(remote, tmp_path / "here")
+    packed = tmp_path / "shard.tar"
+    with tarfile.open(packed, "w") as tar:
+        member = tarfile.TarInfo(name)
+        if name == "link":
+            member.type, member.linkname = tarfile.SYMTYPE, "/etc/hostname"
+            tar.addfile(member)
+        else:
+            member.size = 2
+            tar.addfile(member, io.BytesIO(b"ab"))
+    remote.send(packed, "shards/label/k.tar")
+    assert not shared.pull("label", "k")
+    assert store.get("label", "k") is None
+    assert not (tmp_path / "out").exists()

@@ -118,7 +118,7 @@ def test_the_record_says_who_searched_and_how_much(plain: Path) -> None:
     counted = Counter(row["source"] for row in labels_of(done(plain)))
     assert record.counts == dict(counted)
     assert record.drops == {}
-    assert record.params["limit"] == {"depth": None, "nodes": 60}
+    assert record.params["limit"] == {"depth": 0, "nodes": 60}
     assert record.identities["engine"]["name"] == "Stockfish"
     assert len(record.identities["engine"]["network_digest"]) == 12
     assert record.licences == {"games": "CC0"}
@@ -180,8 +180,8 @@ def test_shares_and_limits_choose_by_hash_alone(plain: Path, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"limit": {"depth": 3, "nodes": 5}}, "depth and nodes together"),
-        ({"limit": {"depth": None}}, "ends no search"),
+        ({"limit": {"depth": 3, "nodes": 5}}, "depth 3 and nodes 5"),
+        ({"limit": {"depth": 0}}, "depth 0 and nodes 0"),
         ({"sources": []}, "name engine"),
         ({"share": 0.0}, "out of range"),
     ],
