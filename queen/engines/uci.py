@@ -279,7 +279,15 @@ class EngineProcess:
             except BlockingIOError:
                 self._make_room(deadline)
             except OSError as error:
+                self._hear_out()
                 raise EngineFaultError("crashed", self._epitaph()) from error
+
+    def _hear_out(self) -> None:
+        """Take in what an engine that is gone said before it went."""
+        with contextlib.suppress(OSError):
+            while self._poll.poll(100) and (chunk := os.read(self._out, 1 << 16)):
+                *lines, self._tail = (self._tail + chunk).split(b"\n")
+                self._heard.extend(lines[-3:])
 
     def _make_room(self, deadline: float) -> None:
         """An engine that cannot write its answers stops reading: take them, then go on."""

@@ -198,3 +198,20 @@ def test_no_engine_is_left_after_kill_9(fake: Callable[..., str]) -> None:
     client.wait()
     client.stdout.close()
     assert gone_within(pid, 3)
+
+
+def test_the_last_words_of_one_gone_before_it_is_spoken_to_are_told(
+    script: Callable[[str], str],
+) -> None:
+    body = """
+import sys
+for line in sys.stdin:
+    print('uciok' if line == 'uci\\n' else 'readyok', flush=True)
+    if line == 'isready\\n':
+        break
+print('out of luck', flush=True)
+"""
+    engine = EngineProcess(script(body))
+    time.sleep(0.3)
+    with pytest.raises(EngineFaultError, match="out of luck"):
+        engine.send("isready\n")
