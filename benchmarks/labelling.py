@@ -134,7 +134,7 @@ def by_stage(job: Job[label.Params], root: Path) -> tuple[Took, dict[bytes, tupl
 def _warm(job: Job[label.Params]) -> None:
     """Every engine has searched once."""
     settings = label.engine_settings(job.engine, job.machine)
-    labeller = label._labeller(settings, job.params.limit)
+    labeller = label._labeller(settings, job.params.limit.search)
     start = label.Asked(pack(chess.Board()), 0, 0)
     list(labeller.label([start] * (8 * job.machine.workers)))
 
@@ -204,7 +204,7 @@ def measure(
     boards = [unpack(row["position"], row["halfmove"], row["ply"] // 2 + 1) for row in rows]
     live = [b for b in boards if not b.is_game_over() and b.halfmove_clock < 150]
     fens, keys = [b.fen() for b in live], [pack(b) for b in live]
-    pipes = [RawPipe(find_engine(), job.params.limit.go) for _ in range(engines)]
+    pipes = [RawPipe(find_engine(), job.params.limit.search.go) for _ in range(engines)]
     ours, raw, same = [], [], True
     for number in range(repeats):
         took, labels = by_stage(job, root / f"{engines}-{number}")
