@@ -254,6 +254,12 @@ def concat_shards(folders: Sequence[Path], name: str = ROWS) -> pa.Table:
     return pa.concat_tables([pq.read_table(folder / name) for folder in folders])
 
 
+def tables_in(artifact: Artifact) -> list[tuple[str, list[str]]]:
+    """The parquet files of an artifact in order of their names, each with its columns."""
+    names = sorted(e.name for e in artifact.record.files if e.name.endswith(".parquet"))
+    return [(name, pq.read_schema(artifact.file(name)).names) for name in names]
+
+
 def spans(total: int, size: int) -> list[Shard]:
     """Shards that cut `total` rows into runs of at most `size`."""
     starts = range(0, total, size)

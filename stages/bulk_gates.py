@@ -21,7 +21,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from queen.engines.score import expected_from_cp
 from queen.positions.barred import Barred
 from queen.positions.fens import fens
 from queen.positions.hashing import Hashes, position_hash
@@ -29,6 +28,7 @@ from queen.positions.packed import Packed, unpack
 from queen.positions.possible import can_mate, possible
 from queen.positions.records import fixed_bytes
 from queen.positions.schema import LABELS, move_of
+from queen.positions.survey import LABEL_KINDS, label_kinds
 from stages import gates
 
 Mask = npt.NDArray[np.bool_]
@@ -102,21 +102,13 @@ SHARES = gates.Rule(
 
 def divergence(labels: pa.Table) -> float:
     """Kullback-Leibler divergence of the labels' classes from the expected shares, in nats."""
-    found = np.zeros(len(EXPECTED_SHARES))
-    places = {name: n for n, name in enumerate(EXPECTED_SHARES)}
-    for cp, mate in zip(labels["cp"].to_pylist(), labels["mate"].to_pylist(), strict=True):
-        found[places[class_of(cp, mate)]] += 1
-    found /= max(1.0, found.sum())
+    cp, mate = (pc.fill_null(labels[name], 0).to_numpy() for name in ("cp", "mate"))
+    kinds = label_kinds(cp, mate, labels["cp"].is_null().to_numpy())
+    found = np.roll(np.bincount(kinds, minlength=len(LABEL_KINDS)), -1)  # who is mated last
+    found = found / max(1, found.sum())
     wanted = np.array(list(EXPECTED_SHARES.values()))
     some = found > 0
     return float((found[some] * np.log(found[some] / wanted[some] * wanted.sum())).sum())
-
-
-def class_of(cp: int | None, mate: int | None) -> str:
-    """The class of a score among EXPECTED_SHARES."""
-    if cp is None:
-        return "mates" if (mate or 0) > 0 else "mated"
-    return str(min(9, int(10 * expected_from_cp(cp))))
 
 
 Odd = Callable[[pa.Table, Packed, Hashes, Before], dict[str, Mask]]

@@ -8,6 +8,7 @@ from typing import Any
 import orjson
 
 from queen.lineage.artifact import Artifact, Record
+from stages.modelcard import listed
 
 SIZES = (
     *((10**3, "n<1K"), (10**4, "1K<n<10K"), (10**5, "10K<n<100K"), (10**6, "100K<n<1M")),
@@ -91,9 +92,9 @@ def data_card(positions: Artifact, labels: Artifact, label_source: str, rows: in
         rows=rows,
         occurrences=f"{seen:,} occurrences" if seen else "many occurrences",
         who=WHO[label_source],
-        licences=_list(licences),
+        licences=listed(licences),
         made=_made((record, labels.record), label_source),
-        drops=_list({k: f"{v:,}" for r in (record, labels.record) for k, v in r.drops.items()}),
+        drops=listed({k: f"{v:,}" for r in (record, labels.record) for k, v in r.drops.items()}),
         params=_json({"dedup": dict(record.params), "label": dict(labels.record.params)}),
     )
 
@@ -130,7 +131,3 @@ def _counts(counts: Mapping[str, int]) -> str:
 
 def _json(value: Any) -> str:
     return orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
-
-
-def _list(items: Mapping[str, Any]) -> str:
-    return "\n".join(f"- {name}: {text}" for name, text in sorted(items.items())) or "- none"

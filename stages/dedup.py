@@ -41,7 +41,7 @@ from queen.positions.dedup import (
 from queen.positions.packed import pack
 from queen.positions.runs import Part
 from stages import bulk_gates
-from stages.base import ROWS, Job, Shard, StageSpec
+from stages.base import ROWS, Job, Shard, StageSpec, tables_in
 from stages.versions import version_of
 
 ASIDE = {"aside": True}
@@ -169,8 +169,7 @@ def _scratch(job: Job[Params], shard: Shard) -> Path:
 
 def occurrence_files(extract: Artifact) -> list[str]:
     """The files of occurrences of the stage `extract`, in order; other tables left alone."""
-    names = sorted(e.name for e in extract.record.files if e.name.endswith(".parquet"))
-    return [n for n in names if "position" in pq.read_schema(extract.file(n)).names]
+    return [name for name, columns in tables_in(extract) if "position" in columns]
 
 
 def _spans(extract: Artifact) -> Iterator[list[str]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 from queen.errors import QueenError
 from queen.lineage.artifact import Artifact, open_artifact, writing
+from queen.positions.dedup import read_batches
 from queen.positions.fens import fens
 from queen.positions.joining import LabelReader, labelled
 from queen.positions.records import fixed_bytes
@@ -25,7 +26,6 @@ from stages.surveying import table_files
 SOURCES = {"engine": frozenset({"engine", "rules"}), "dump": frozenset({"dump"})}
 DATA = "data"
 CARD = "README.md"
-BATCH = 1 << 14
 EXPORTED = pa.schema(
     [
         ("fen", pa.string()),
@@ -95,15 +95,17 @@ def export_positions(root: Path, folder: Path, label_source: str) -> Exported:
 
 def _write(positions: Artifact, labels: Artifact, label_source: str, building: Path) -> Exported:
     """A shard for each file of positions that has labels, numbered without a gap."""
-    reader = LabelReader(_batches(table_files(labels)), SOURCES[label_source])
+    batches = (batch for path in table_files(labels) for batch in read_batches(path))
+    reader = LabelReader(batches, SOURCES[label_source])
     counts: list[int] = []
     for path in table_files(positions):
         target = building / DATA / f"{len(counts):05d}.parquet"
-        rows = _write_shard(_batches([path]), reader, target)
+        rows = _write_shard(read_batches(path), reader, target)
         if rows:
             counts.append(rows)
         else:
             target.unlink()
+    reader.require_end()
     if not counts:
         raise QueenError(
             f"there are no labels of source {label_source!r}",
@@ -116,12 +118,6 @@ def _write(positions: Artifact, labels: Artifact, label_source: str, building: P
     return Exported(sum(counts), len(counts))
 
 
-def _batches(paths: Sequence[Path]) -> Iterator[pa.RecordBatch]:
-    for path in paths:
-        with pq.ParquetFile(path) as file:
-            yield from file.iter_batches(batch_size=BATCH)
-
-
 def _write_shard(batches: Iterator[pa.RecordBatch], reader: LabelReader, target: Path) -> int:
     rows = 0
     with pq.ParquetWriter(target, EXPORTED, compression="zstd", store_schema=False) as writer:
@@ -131,15 +127,15 @@ def _write_shard(batches: Iterator[pa.RecordBatch], reader: LabelReader, target:
     return rows
 
 
-def _exported(batch: pa.RecordBatch, labels: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
+def _exported(batch: pa.RecordBatch, labels: pa.Table) -> pa.RecordBatch:
     """The columns of a data set that others read: FENs and moves as text."""
     packed = fixed_bytes(batch.column("position"))
     halfmoves, plies = (batch.column(name).to_numpy() for name in ("halfmove", "ply"))
     columns: dict[str, Any] = {
         "fen": fens(packed, halfmoves, plies // 2 + 1),
-        "best": [_uci(label["best"] or 0) for label in labels],
+        "best": [_uci(code or 0) for code in labels["best"].to_pylist()],
         "played": [_uci(code) for code in batch.column("played").to_pylist()],
-        **{name: [label[name] for label in labels] for name in FROM_LABEL},
+        **{name: labels[name].to_pylist() for name in FROM_LABEL},
     }
     arrays = [
         pa.array(columns[entry.name], entry.type)

@@ -8,7 +8,6 @@ does not grow with the archive, and a killed run keeps its finished parts.
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections import Counter
@@ -20,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from queen.errors import QueenError
-from queen.lineage.artifact import Draft, file_digest
+from queen.lineage.artifact import Draft, file_digest, read_json, write_json
 from queen.positions.archive_parts import Note, Plan, work_off
 from queen.positions.extraction import FAULTS, Filters, Rating
 from queen.positions.headers import CHESS960, STANDARD
@@ -113,7 +112,7 @@ def work(job: Job[Params], shard: Shard, out: Path) -> None:
         _take(note.rows, out / _part_name(number))
     faults = [pq.read_table(note.faults) for note in notes if note.faults.is_file()]
     pq.write_table(pa.concat_tables([FAULTS.empty_table(), *faults]), out / FAULTS_FILE)
-    (out / TALLY).write_text(json.dumps(_summed(notes), sort_keys=True))
+    write_json(out / TALLY, _summed(notes))
 
 
 def assemble(job: Job[Params], folders: Sequence[Path], out: Path) -> Draft:
@@ -121,7 +120,7 @@ def assemble(job: Job[Params], folders: Sequence[Path], out: Path) -> Draft:
     parts = [part for folder in folders for part in sorted(folder.glob("part-*.parquet"))]
     counts, drops = Counter[str](), Counter[str]()
     for folder in folders:
-        told = json.loads((folder / TALLY).read_text())
+        told = read_json(folder / TALLY)
         counts.update(told["counts"])
         drops.update(told["drops"])
     if not parts:

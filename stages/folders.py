@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -15,16 +15,17 @@ from queen.language.api.messages import Reply
 from queen.language.api.settings import Endpoint
 from queen.language.consolidate import Material, consolidate, material
 from queen.language.consolidate_llm import folded, question
-from queen.language.engine_facts import EngineFacts, TermTable
+from queen.language.engine_facts import EngineFacts
 from queen.language.explanation import Explanation
+from queen.language.ground import Line
 from queen.language.proof import Violation, check, check_taught
 from queen.language.provenance import Consolidated, Inputs, Origin, Source
-from queen.language.teacher_hce import Style, TeacherInput, lines_to_evaluate, write
+from queen.language.teacher_hce import Style, TeacherInput, write
 from queen.search.tree import Tree
 from stages import asking
 from stages.base import Job
-from stages.engine import classical_tables, position_after
 from stages.positions import pid_of
+from stages.teaching import with_terms
 
 
 @dataclass(frozen=True)
@@ -37,8 +38,13 @@ class Place:
 
     number: int
     tree: Tree
-    path: tuple[str, ...]
+    path: Line
     inputs: Inputs
+
+    @property
+    def name(self) -> tuple[int, Line]:
+        """What tells it from the others of the shard."""
+        return self.number, self.path
 
     @property
     def wording(self) -> int:
@@ -157,24 +163,20 @@ class TeacherFolder:
         self.job = job
         rules = job.params.rules
         self.style = Style(rules.plies, job.params.teacher_candidates, rules.sentences)
-        self.known: dict[tuple[int, tuple[str, ...]], EngineFacts] = {}
+        self.known: dict[tuple[int, Line], EngineFacts] = {}
 
     def __call__(self, places: Sequence[Place]) -> list[Consolidated | None]:
-        given = [self._given(place) for place in places]
-        tables = self._tables(given)
-        result = []
-        for place, one in zip(places, given, strict=True):
-            lines = lines_to_evaluate(one, self.style)
-            fens = {line: position_after(one.position, line).fen for line in lines}
-            terms = {line: tables[fen] for line, fen in fens.items() if fen in tables}
-            facts = EngineFacts(one.facts.nodes, terms)
-            self.known[place.number, place.path] = facts
-            told = write(replace(one, facts=facts), self.job.seed, place.wording, self.style)
-            result.append(_taught(told))
-        return list(result)
+        given = {place.name: self._given(place) for place in places}
+        with self.job.searches() as cache:
+            told = with_terms(self.job, cache, given, self.style)
+        self.known.update((name, one.facts) for name, one in told.items())
+        return [
+            _taught(write(told[place.name], self.job.seed, place.wording, self.style))
+            for place in places
+        ]
 
     def facts(self, place: Place) -> EngineFacts:
-        return self.known[place.number, place.path]
+        return self.known[place.name]
 
     def violations(self, place: Place, folded: Consolidated) -> list[Violation]:
         return check_taught(folded, place.inputs, self.facts(place))
@@ -187,15 +189,6 @@ class TeacherFolder:
         inputs = place.inputs
         moves = tuple(child.move for child in inputs.children)
         return TeacherInput(inputs.position, EngineFacts(inputs.facts().nodes), moves)
-
-    def _tables(self, given: Sequence[TeacherInput]) -> dict[str, TermTable]:
-        fens = {
-            position_after(one.position, line).fen: None
-            for one in given
-            for line in lines_to_evaluate(one, self.style)
-        }
-        with self.job.searches() as cache:
-            return classical_tables(self.job, cache, list(fens))
 
 
 def _taught(told: Explanation) -> Consolidated:

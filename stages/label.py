@@ -22,7 +22,16 @@ from queen.lineage.artifact import Draft
 from queen.positions.packed import POSITION_BYTES
 from queen.positions.schema import LABELS
 from stages import bulk_gates
-from stages.base import ROWS, Job, Shard, StageSpec, engine_settings, rows_table, write_rows
+from stages.base import (
+    ROWS,
+    Job,
+    Shard,
+    StageSpec,
+    engine_settings,
+    rows_table,
+    tables_in,
+    write_rows,
+)
 
 REJECTS = "rejects.parquet"
 COLUMNS = ["position", "ply", "halfmove", "eval_cp", "eval_mate"]
@@ -108,13 +117,9 @@ def _span(name: str, start: int, stop: int, share: float) -> dict[str, Any]:
 
 def _sizes(job: Job[Params]) -> dict[str, int]:
     """Rows of each file of distinct positions, in order of names."""
-    artifact = job.inputs["dedup"]
-    names = sorted(e.name for e in artifact.record.files if e.name.endswith(".parquet"))
-    files = {name: pq.read_metadata(artifact.file(name)) for name in names}
-    wanted = set(COLUMNS)
-    return {
-        n: m.num_rows for n, m in files.items() if wanted <= set(m.schema.to_arrow_schema().names)
-    }
+    artifact, wanted = job.inputs["dedup"], set(COLUMNS)
+    names = [name for name, columns in tables_in(artifact) if wanted <= set(columns)]
+    return {name: pq.read_metadata(artifact.file(name)).num_rows for name in names}
 
 
 def _share(params: Params, rows: int) -> float:

@@ -62,11 +62,12 @@ def model_card(
         stage=job.stage,
         bridged=f"{'without the' if blind else 'bridged to a'} frozen Lc0 network",
         parent=f" from `{parent.name}`" if parent else "",
-        licences=_list(licences),
-        training=_list(training),
+        licences=listed(licences),
+        training=listed(training),
         declared=DECLARED.format(said=said) if said else "",
     )
 
 
-def _list(items: Mapping[str, Any]) -> str:
-    return "\n".join(f"- {key}: {value}" for key, value in sorted(items.items())) or "- none"
+def listed(items: Mapping[str, Any]) -> str:
+    """A list in Markdown, in the order of the names."""
+    return "\n".join(f"- {name}: {value}" for name, value in sorted(items.items())) or "- none"

@@ -154,9 +154,9 @@ def _by_policy(playable: Playable) -> PolicyPlayer:
 
 def _by_value(playable: Playable) -> GreedyPlayer:
     import torch
-    from queen.networks.value import load_value  # type: ignore[import-untyped]
 
     from queen.networks.players import GreedyPlayer
+    from queen.networks.value import load_value
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
     return GreedyPlayer(load_value(playable.path, device), playable.name)

@@ -32,6 +32,7 @@ from stages.base import ROWS, Job, Shard, concat_shards
 from stages.compared import FOLDER
 from stages.console import progress_printer
 from stages.evaluate import GAMES, JUDGE, Params
+from stages.explaining import MODELS, NOT_MODELS
 from stages.matches import ModelPlayer, rate
 from stages.preparing import prepare
 from stages.settings import relevant
@@ -71,12 +72,12 @@ def scoring_job(project: Path, key: str, split: str, games: int) -> Job[Params]:
 
     Raises QueenError where there is no such model, evaluation set or section.
     """
-    if not (project / "models" / key / RECORD).is_file():
-        here = sorted(p.parent.name for p in (project / "models").glob(f"*/{RECORD}"))
-        known = [name for name in here if name not in ("encoder", "tokenizer")]
+    if not (project / MODELS / key / RECORD).is_file():
+        here = sorted(p.parent.name for p in (project / MODELS).glob(f"*/{RECORD}"))
+        known = [name for name in here if name not in NOT_MODELS]
         raise QueenError(
             f"no model {key!r}",
-            where=str(project / "models"),
+            where=str(project / MODELS),
             remedy=f"models here: {', '.join(known) or 'none; `queen run` makes the first'}",
         )
     job = prepare(SCORE, key, project)

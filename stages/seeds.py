@@ -21,7 +21,7 @@ from queen.language.api.settings import Endpoint
 from queen.language.engine_facts import EngineFacts, Node
 from queen.language.explanation import Explanation, render
 from queen.language.teacher_frontier import prompts_digest
-from queen.language.teacher_hce import Style, TeacherInput, lines_to_evaluate, write
+from queen.language.teacher_hce import Style, TeacherInput, write
 from queen.lineage.artifact import Draft
 from queen.search.candidates import draw
 from stages import asking, frontier, gates
@@ -36,12 +36,13 @@ from stages.base import (
     write_rows,
 )
 from stages.decontaminate import Guard
-from stages.engine import JudgeParams, classical_tables, position_after
+from stages.engine import JudgeParams, position_after
 from stages.explain import root_seed
 from stages.facts import facts_to_json
 from stages.models import load_expert
 from stages.positions import position_of
 from stages.settings import only
+from stages.teaching import with_terms
 
 POSITIONS_PER_SHARD = 100
 SEEDS = pa.schema(
@@ -125,7 +126,7 @@ def _by_hce(
     moves = _human_moves(job, rows, positions)
     with job.searches() as cache, job.analyser(cache) as analyser:
         inputs = _inputs(job, analyser, positions, moves)
-        inputs = _with_terms(job, cache, inputs)
+        inputs = with_terms(job, cache, inputs, job.params.style)
         told = {
             i: write(given, job.seed, shard.spec["start"] + i, job.params.style)
             for i, given in inputs.items()
@@ -232,26 +233,6 @@ def _node_of(analysis: Analysis) -> Node:
     best = analysis.best
     value = best.score.expected
     return Node(value, best.moves[0], best.moves, {best.moves[0]: value})
-
-
-def _with_terms(
-    job: Job[Params], cache: Any, inputs: Mapping[int, TeacherInput]
-) -> dict[int, TeacherInput]:
-    """Add the classical terms at the lines the teacher asks for."""
-    wanted = [
-        (i, line, position_after(given.position, line).fen)
-        for i, given in inputs.items()
-        for line in lines_to_evaluate(given, job.params.style)
-    ]
-    tables = classical_tables(job, cache, [fen for _, _, fen in wanted])
-    terms: dict[int, dict[tuple[str, ...], Any]] = {i: {} for i in inputs}
-    for i, line, fen in wanted:
-        if fen in tables:
-            terms[i][line] = tables[fen]
-    return {
-        i: TeacherInput(g.position, EngineFacts(g.facts.nodes, terms[i]), g.human)
-        for i, g in inputs.items()
-    }
 
 
 Checked = tuple[tuple[int, int], str, RootVerdict | EngineFailure]

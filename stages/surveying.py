@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from queen.errors import QueenError
 from queen.lineage.artifact import Artifact, open_artifact
 from queen.positions.survey import Survey, survey
+from stages.base import tables_in
 
 NAMES = ("data/extract", "data/dedup", "data/label")
 COLUMNS = ("position", "ply", "white_elo", "black_elo", "eval_cp", "eval_mate", "result", "seen")
@@ -78,13 +79,12 @@ def artifacts_of(root: Path, named: str | None) -> list[Artifact]:
 
 def table_files(artifact: Artifact) -> list[Path]:
     """The files of an artifact that hold rows of the bulk data set, in order."""
-    names = sorted(e.name for e in artifact.record.files if e.name.endswith(".parquet"))
-    return [artifact.file(name) for name in names if columns_in(artifact.file(name))]
+    return [artifact.file(name) for name, columns in tables_in(artifact) if _read_of(columns)]
 
 
-def columns_in(path: Path) -> list[str]:
-    """The columns of a file that a survey reads; none if it is another table."""
-    names = set(pq.read_schema(path).names)
+def _read_of(columns: Sequence[str]) -> list[str]:
+    """Those of a file's columns that a survey reads; none if it is another table."""
+    names = set(columns)
     if set(LABEL_COLUMNS) <= names:
         return list(LABEL_COLUMNS)
     return [name for name in COLUMNS if name in names] if {"position", "game"} <= names else []
@@ -106,7 +106,8 @@ def _batches(paths: list[Path], step: int) -> Iterator[pa.RecordBatch]:
     number = 0
     for path in paths:
         with pq.ParquetFile(path) as file:
+            columns = _read_of(file.schema_arrow.names)
             for group in range(file.num_row_groups):
                 if number % step == 0:
-                    yield from file.iter_batches(row_groups=[group], columns=columns_in(path))
+                    yield from file.iter_batches(row_groups=[group], columns=columns)
                 number += 1

@@ -179,15 +179,22 @@ def declared_of(job: Job[Any], *, curriculum: bool) -> dict[str, float]:
     return without({**found, **questions}, NO_CURRICULUM)
 
 
-def told_of(name: str, result: TrainResult, parts: Sequence[Part]) -> dict[str, Any]:
-    """What a run did, for the record: no time, which differs from run to run."""
+def curve_of(result: TrainResult) -> dict[str, Any]:
+    """Steps, final loss and the curve at two hundred points: no time, which differs."""
     every = max(1, len(result.losses) // 200)
     return {
-        "phase": name,
         "steps": result.steps,
-        "tokens": result.tokens,
         "final_loss": round(result.final_loss, 6),
         "losses": [round(float(x), 5) for x in result.losses[::every]],
+    }
+
+
+def told_of(name: str, result: TrainResult, parts: Sequence[Part]) -> dict[str, Any]:
+    """What a run did, for the record: no time, which differs from run to run."""
+    return {
+        "phase": name,
+        "tokens": result.tokens,
+        **curve_of(result),
         "examples": {part.name: len(part.examples) for part in parts},
         "rejected": {part.name: part.examples.reject_counts for part in parts},
     }

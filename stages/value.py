@@ -16,7 +16,7 @@ from queen.lineage.artifact import Draft, read_json, write_json
 from queen.networks.value.settings import ValueSettings
 from queen.training.settings import TrainSettings
 from stages.base import Job, Machine, Shard, StageSpec
-from stages.training import CARD, MODEL, TRAINING, ranks
+from stages.training import CARD, MODEL, TRAINING, curve_of, ranks
 from stages.value_rows import RULES, Prepared, Split, prepare
 from stages.valuecard import value_card
 
@@ -132,15 +132,12 @@ def work(job: Job[Params], shard: Shard, out: Path) -> None:
 
 
 def _told(job: Job[Params], net: ValueNet, result: TrainResult, data: Prepared) -> dict[str, Any]:
-    """What the run did: no time, which differs from run to run."""
+    """What the run did and on what."""
     from queen.networks.lc0.load import weights_digest
 
-    every = max(1, len(result.losses) // 200)
     return {
-        "steps": result.steps,
+        **curve_of(result),
         "positions": result.tokens,
-        "final_loss": round(result.final_loss, 6),
-        "losses": [round(float(x), 5) for x in result.losses[::every]],
         "labels": {who: data.counts.get(who, 0) for who in (job.params.labels, RULES)},
         "rows": {part: data.counts[part] for part in ("train", "heldout", "heldout_spared")},
         "parameters": sum(each.numel() for each in net.parameters()),

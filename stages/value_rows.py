@@ -20,18 +20,15 @@ from numpy.typing import NDArray
 
 from queen.errors import QueenError
 from queen.lineage.artifact import Artifact, read_json, write_json
-from queen.networks.value.labels import class_of
-from queen.positions.packed import POSITION_BYTES
-from queen.positions.schema import GAME_BYTES
+from queen.positions.dedup import read_batches
+from queen.positions.joining import LabelReader, labelled
+from queen.positions.records import fixed_bytes
 from queen.training.rows import ROW, RowFile, Rows, open_rows_file, write_rows_file
+from stages.base import tables_in
 
 TRAIN, HELDOUT, TOLD = "train.npy", "heldout.npz", "rows.json"
-BATCH = 1 << 16
 RULES = "rules"
-_POSITION, _GAME = f"S{POSITION_BYTES}", f"S{GAME_BYTES}"
-_LABEL = np.dtype(
-    [("position", _POSITION), ("cp", "<i2"), ("mate", "<i2"), ("is_mate", "?"), ("rules", "?")]
-)
+LABEL_COLUMNS = ["position", "source", "cp", "mate"]
 
 Array = NDArray[Any]
 
@@ -113,7 +110,7 @@ def _write(
             "no position is held out", where=label.name, remedy="raise value.heldout.share"
         )
     rows, games = (np.concatenate(each) for each in zip(*kept, strict=True))
-    np.savez(folder / HELDOUT, rows=rows, games=games.view("u1").reshape(-1, GAME_BYTES))
+    np.savez(folder / HELDOUT, rows=rows, games=games)
     write_json(folder / TOLD, {**counts, "train": file.count, "heldout": len(rows)})
 
 
@@ -136,96 +133,30 @@ def _train_parts(
 
 def _files(label: Artifact) -> list[str]:
     """The files of labels, in order; other tables left alone."""
-    names = sorted(e.name for e in label.record.files if e.name.endswith(".parquet"))
-    return [n for n in names if {"position", "source"} <= set(pq.read_schema(label.file(n)).names)]
+    return [name for name, columns in tables_in(label) if {"position", "source"} <= set(columns)]
 
 
 def _pairs(
     dedup: Artifact, label: Artifact, name: str, sources: Sequence[str], counts: Counter[str]
 ) -> Iterator[tuple[Rows, Array]]:
     """Rows and games of one file's labelled positions."""
-    source = label.file(name)
-    labels = _Labels(_label_batches(source, sources))
-    with pq.ParquetFile(dedup.file(name)) as file:
-        for batch in file.iter_batches(BATCH, columns=["position", "game", "halfmove"]):
-            positions, games = _fixed(batch["position"], _POSITION), _fixed(batch["game"], _GAME)
-            places, found = labels.of(positions)
-            counts[RULES] += int(found["rules"].sum())
-            counts[sources[0]] += int((~found["rules"]).sum())
-            if len(places):
-                halfmove = batch["halfmove"].to_numpy()[places]
-                yield _rows(found, halfmove), games[places]
-    if labels.rest():
-        raise QueenError(
-            "labels of positions that are not there, or not in the same order",
-            where=str(source),
-            remedy="make both again: `queen run label`",
-        )
+    reader = LabelReader(read_batches(label.file(name), LABEL_COLUMNS), sources)
+    positions = read_batches(dedup.file(name), ["position", "game", "halfmove"])
+    for batch, labels in labelled(positions, reader):
+        by_rules = int(pc.sum(pc.equal(labels["source"], RULES)).as_py())
+        counts[RULES] += by_rules
+        counts[sources[0]] += len(labels) - by_rules
+        yield _rows(batch, labels), fixed_bytes(batch["game"])
+    reader.require_end()
 
 
-def _rows(labels: Array, halfmove: Array) -> Rows:
-    rows = np.zeros(len(labels), ROW)
-    positions = np.ascontiguousarray(labels["position"])
-    rows["position"] = positions.view("u1").reshape(-1, POSITION_BYTES)
-    rows["halfmove"] = halfmove
-    rows["label"] = class_of(labels["cp"], labels["mate"], labels["is_mate"])
-    rows["cp"] = labels["cp"]
+def _rows(batch: pa.RecordBatch, labels: pa.Table) -> Rows:
+    from queen.networks.value.labels import class_of
+
+    rows = np.zeros(len(batch), ROW)
+    cp, mate = (pc.fill_null(labels[name], 0).to_numpy() for name in ("cp", "mate"))
+    rows["position"] = fixed_bytes(batch["position"])
+    rows["halfmove"] = batch["halfmove"].to_numpy()
+    rows["label"] = class_of(cp, mate, labels["mate"].is_valid().to_numpy())
+    rows["cp"] = cp
     return rows
-
-
-class _Labels:
-    """Labels of a file, taken as the positions they belong to come by."""
-
-    def __init__(self, batches: Iterator[Array]) -> None:
-        self.batches, self.held = batches, np.zeros(0, _LABEL)
-
-    def of(self, positions: Array) -> tuple[NDArray[np.int64], Array]:
-        """Places of positions that have a label, and the labels; a second label is left out."""
-        order = np.argsort(positions)
-        places: list[NDArray[np.int64]] = [np.zeros(0, np.int64)]
-        found = [np.zeros(0, _LABEL)]
-        while len(self.held) or self._more():
-            at = np.searchsorted(positions, self.held["position"], sorter=order)
-            place = order[np.minimum(at, len(positions) - 1)]
-            here = positions[place] == self.held["position"]
-            count = len(here) if here.all() else int(here.argmin())
-            places.append(place[:count])
-            found.append(self.held[:count])
-            self.held = self.held[count:]
-            if len(self.held):
-                break
-        which, first = np.unique(np.concatenate(places), return_index=True)
-        return which, np.concatenate(found)[first]
-
-    def rest(self) -> bool:
-        """Whether labels are left."""
-        return bool(len(self.held)) or self._more()
-
-    def _more(self) -> bool:
-        for batch in self.batches:
-            if len(batch):
-                self.held = batch
-                return True
-        return False
-
-
-def _label_batches(path: Path, sources: Sequence[str]) -> Iterator[Array]:
-    """Labels of the named sources in the file's order."""
-    with pq.ParquetFile(path) as file:
-        for batch in file.iter_batches(BATCH, columns=["position", "source", "cp", "mate"]):
-            kept = batch.filter(pc.is_in(batch["source"], pa.array(sources)))
-            labels = np.zeros(kept.num_rows, _LABEL)
-            labels["position"] = _fixed(kept["position"], _POSITION)
-            labels["cp"] = pc.fill_null(kept["cp"], 0).to_numpy()
-            labels["mate"] = pc.fill_null(kept["mate"], 0).to_numpy()
-            labels["is_mate"] = pc.is_valid(kept["mate"]).to_numpy(zero_copy_only=False)
-            labels["rules"] = pc.equal(kept["source"], RULES).to_numpy(zero_copy_only=False)
-            yield labels
-
-
-def _fixed(column: pa.Array, kind: str) -> Array:
-    """A column of bytes of fixed length as numpy's; equal length, so equal means the same bytes."""
-    size = np.dtype(kind).itemsize
-    data = column.buffers()[1]
-    whole = np.frombuffer(data, kind, count=len(column), offset=column.offset * size)
-    return whole if len(column) else np.zeros(0, kind)

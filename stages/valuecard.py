@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from stages.base import Job
+from stages.modelcard import listed
 
 TEMPLATE = """---
 license: gpl-3.0
@@ -48,9 +49,9 @@ def value_card(job: Job[Any], told: Mapping[str, Any], licences: Mapping[str, st
         f"blocks of width {network.width}",
         parameters=told["parameters"],
         stage=job.stage,
-        licences=_list(licences),
+        licences=listed(licences),
         labels=", ".join(f"{n:,} by {who}" for who, n in sorted(told["labels"].items()) if n),
-        training=_list({k: told[k] for k in ("steps", "positions", "final_loss")}),
+        training=listed({k: told[k] for k in ("steps", "positions", "final_loss")}),
         heldout=told["rows"]["heldout"],
         games=told["games"],
         measures="\n".join(_measure(name, told) for name in told["heldout"]),
@@ -63,7 +64,3 @@ def _measure(name: str, told: Mapping[str, Any]) -> str:
     beside = "" if constant is None else f"{constant:.4g}"
     bounds = "" if low is None else f"{low:.4g} to {high:.4g}"
     return f"| {name} | {told['heldout'][name]:.4g} | {bounds} | {beside} |"
-
-
-def _list(items: Mapping[str, Any]) -> str:
-    return "\n".join(f"- {key}: {value}" for key, value in sorted(items.items())) or "- none"

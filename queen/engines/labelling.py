@@ -23,7 +23,8 @@ from queen.engines.pool import DEFAULTS
 from queen.engines.rules import final_score
 from queen.engines.uci import EngineFaultError
 from queen.engines.workers import EnginePool, EngineSettings, Job
-from queen.positions.boards import boards_of, fen_of, placements_of
+from queen.positions.boards import boards_of
+from queen.positions.fens import fens
 from queen.positions.packed import POSITION_BYTES
 from queen.positions.schema import move_code
 
@@ -143,8 +144,8 @@ class _Jobs(Sequence[Job[Answer]]):
         packed = packed.reshape(-1, POSITION_BYTES)
         halfmoves, fullmoves = [x.halfmove for x in some], [x.ply // 2 + 1 for x in some]
         boards = boards_of(packed, halfmoves, fullmoves)
-        for number, (board, text) in enumerate(zip(boards, placements_of(packed), strict=True)):
-            self._boards[first + number] = (board, fen_of(board, text))
+        texts = fens(packed, np.array(halfmoves), np.array(fullmoves))
+        self._boards.update(enumerate(zip(boards, texts, strict=True), start=first))
 
     def _make(self, board: chess.Board, fen: str) -> Job[Answer]:
         known = self._known(board, fen)

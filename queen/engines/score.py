@@ -1,11 +1,12 @@
-"""Scores of engines and the one definition of expected score."""
+"""Scores of engines, as expected scores too."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
-LICHESS_SLOPE = 0.00368208
+from queen.games.expected import LICHESS_SLOPE, expected_from_cp
+
+__all__ = ["LICHESS_SLOPE", "Score", "expected_from_cp"]
 
 
 @dataclass(frozen=True)
@@ -37,8 +38,3 @@ class Score:
             return Score(mate=-self.mate)
         assert self.cp is not None
         return Score(cp=-self.cp)
-
-
-def expected_from_cp(cp: float) -> float:
-    """1 / (1 + exp(-0.00368208 cp)), safe for any size of cp."""
-    return 1.0 / (1.0 + math.exp(-LICHESS_SLOPE * max(-10_000.0, min(10_000.0, cp))))

@@ -18,8 +18,8 @@ from typing import Literal, Protocol, TypeVar
 
 import chess
 
-from queen.engines.score import LICHESS_SLOPE
 from queen.errors import QueenError
+from queen.games.expected import cp_from_expected
 
 MOVES_LEFT = 30  # a game is planned to go on so long
 INCREMENT_SHARE = 0.8
@@ -223,9 +223,9 @@ def draw_move(logits: Mapping[str, float], temperature: float, rng: random.Rando
 
 
 def score_words(expected: float) -> str:
-    """An expected score as `score cp`: the inverse of `queen.engines.score.expected_from_cp`."""
+    """An expected score as `score cp`: see `queen.games.expected`."""
     share = min(1 - SURE, max(SURE, expected))
-    return f"score cp {round(math.log(share / (1 - share)) / LICHESS_SLOPE)}"
+    return f"score cp {round(cp_from_expected(share))}"
 
 
 def wdl_words(wdl: Sequence[float]) -> str:

@@ -13,18 +13,18 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from queen.engines.score import LICHESS_SLOPE
 from queen.evaluation.intervals import Interval, cluster_bootstrap
+from queen.games.expected import LICHESS_SLOPE
 from queen.networks.value.labels import (
     CLASSES,
     MATED,
     MATES,
     ORDINAL_WEIGHT,
     cross_entropy,
-    expected_of_cp,
     expected_score,
     ordinal_distance,
 )
+from queen.positions.expected import expected_of_cp
 
 CP_LIMIT = 1000.0
 BOOTSTRAP = 1000

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from queen.games.chess.notation import MoveTextError, parse_move_text
+from queen.games.chess.notation import MoveTextError
 from queen.games.chess.position import Position
 from queen.language.explanation import Limits
 from queen.language.ground import Ground, Line
@@ -74,12 +74,7 @@ def _consistent(text: str, found: re.Match[str], limits: Limits) -> bool:
 def _played(words: Sequence[str], position: Position) -> Line:
     """The moves of the words as far as they are legal, and NO_MOVE for one that is not."""
     ground = Ground(position)
-    line: Line = ()
-    for word in words:
-        board = ground.after(line)
-        assert board is not None
-        try:
-            line = (*line, parse_move_text(board, word).uci())
-        except MoveTextError:
-            return (*line, NO_MOVE)
-    return line
+    try:
+        return ground.read((), words)
+    except MoveTextError as error:
+        return (*ground.read((), words[: error.ply]), NO_MOVE)

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from queen.engines.match import outcome_by_rules
 from queen.engines.players import game_rng
 from queen.engines.thinking import (
     SHOW_WDL,
@@ -34,7 +35,6 @@ from queen.positions.packed import POSITION_BYTES, Packed, pack
 
 SHOWN = 5
 DRAWN = 0.5
-CLOCK_LIMIT = 100
 
 
 class Values(Protocol):
@@ -183,14 +183,12 @@ class GreedyPlayer:
 def decided(child: chess.Board) -> float | None:
     """The score of who has just moved where the game is over, or may be claimed drawn.
 
-    1 for mate, half a point for stalemate, too little material, the third occurrence and fifty
-    moves; None while the game goes on.
+    1 for mate, half a point for what ends a match's game as a draw; None while the game goes on.
     """
-    if not any(child.generate_legal_moves()):
-        return 1.0 if child.is_check() else DRAWN
-    if child.is_insufficient_material() or child.halfmove_clock >= CLOCK_LIMIT:
-        return DRAWN
-    return DRAWN if child.halfmove_clock >= 4 and child.is_repetition(3) else None
+    ended = outcome_by_rules(child)
+    if ended is None:
+        return None
+    return DRAWN if ended[0] == "1/2-1/2" else 1.0
 
 
 def best_of(scores: Mapping[str, float]) -> str:

@@ -22,11 +22,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from queen.games.chess.archives import read_chunks
+from queen.games.chess.pgn import EMPTY
 from queen.positions.cutting import Part, parts
 from queen.positions.extraction import FAULTS, Filters, Tally, extract
 from queen.positions.reading import ReaderName, reader_named
 
-EMPTY = "empty"
 ROW_GROUP = 1 << 17
 _REPEATED = ["game", "white_elo", "black_elo", "result", "eval_mate"]
 

@@ -1,4 +1,4 @@
-"""Many packed positions as boards and FENs at once: what is common to all is done by numpy."""
+"""Many packed positions as boards at once: what is common to all is done by numpy."""
 
 from __future__ import annotations
 
@@ -16,16 +16,6 @@ from queen.positions.packed import (
     Packed,
     squares_of,
 )
-
-_LETTERS = np.frombuffer(b"1PNBRQK11pnbrqk1", np.uint8)
-_RUNS = [("1" * n, str(n)) for n in range(8, 1, -1)]
-_CORNERS = {
-    chess.BB_H1: "K",
-    chess.BB_A1: "Q",
-    chess.BB_H8: "k",
-    chess.BB_A8: "q",
-}
-_STANDARD = chess.BB_H1 | chess.BB_A1 | chess.BB_H8 | chess.BB_A8
 
 
 def boards_of(
@@ -71,31 +61,3 @@ def _finish(board: chess.Board, tail: Sequence[int]) -> None:
     board.ep_square = None if square == NO_SQUARE else square
     if board.castling_rights:
         board.chess960 = board.has_chess960_castling_rights()
-
-
-def placements_of(packed: Packed) -> list[str]:
-    """The first field of the FENs of positions [n, 36]."""
-    letters = _LETTERS[squares_of(packed)].reshape(-1, 8, 8)[:, ::-1]
-    lines = np.full((len(packed), 8, 9), ord("/"), np.uint8)
-    lines[:, :, :8] = letters
-    text = lines.tobytes().decode("ascii")
-    return [_shortened(text[at : at + 71]) for at in range(0, len(text), 72)]
-
-
-def _shortened(placement: str) -> str:
-    for run, digit in _RUNS:
-        placement = placement.replace(run, digit)
-    return placement
-
-
-def fen_of(board: chess.Board, placement: str) -> str:
-    """The FEN of an unpacked board, whose first field is known."""
-    rights = board.castling_rights
-    if rights & ~_STANDARD or board.chess960:
-        castling = board.castling_xfen()
-    else:
-        castling = "".join(word for mask, word in _CORNERS.items() if rights & mask) or "-"
-    square = "-" if board.ep_square is None else chess.SQUARE_NAMES[board.ep_square]
-    side = "w" if board.turn else "b"
-    clocks = f"{board.halfmove_clock} {board.fullmove_number}"
-    return f"{placement} {side} {castling} {square} {clocks}"

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
+from chess import KING, ROOK
 
-from queen.positions.en_passant import KING, ROOK
 from queen.positions.headers import Start
 from queen.positions.packed import (
     BLACK_CODE,

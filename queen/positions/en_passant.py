@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
+from chess import BISHOP, KING, KNIGHT, PAWN, QUEEN, ROOK
 
 from queen.positions.packed import BLACK_CODE, Packed
 
-PAWN, KNIGHT, BISHOP, ROOK, QUEEN, KING = range(1, 7)
 _OFF = 64  # a square beyond the board's edge, always empty
 
 Bools = npt.NDArray[np.bool_]

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import xxhash
 
+from queen.games.chess.pgn import BAD_FEN, ENCODING, NO_MOVES
 from queen.positions import comments
 from queen.positions.cutting import GameText, Part, games_of
 from queen.positions.headers import (
@@ -25,13 +26,13 @@ from queen.positions.headers import (
     start_of,
 )
 from queen.positions.packed import POSITION_BYTES, SIDE, Packed
-from queen.positions.reading import NO_MOVES, Movetext, Plies, Reader
+from queen.positions.reading import Movetext, Plies, Reader
 from queen.positions.schema import GAME_BYTES, OCCURRENCES
 
 GAMES_AT_ONCE = 2048
 LONGEST_PLY = 32_767
 DETAIL = 160  # characters of a fault's detail that are kept
-BAD_FEN, ENCODING, OVERSIZE = "bad_fen", "encoding", "oversize"
+OVERSIZE = "oversize"
 _CONTROL = bytes(set(range(32)) - set(b"\t\n\r\v\f"))
 FAULTS = pa.schema(
     [

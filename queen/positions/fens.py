@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from chess import KING
 
 from queen.positions.packed import (
     BLACK_CODE,
@@ -21,7 +22,6 @@ from queen.positions.packed import (
 
 ROWS_AT_ONCE = 8192  # so that the letters of a block stay in the processor's caches
 _LETTERS = np.frombuffer(b"\0PNBRQK\0\0pnbrqk\0", np.uint8)
-_KING = 6
 # Where the parts of a FEN begin in a row of letters; zeros among them fall out in the end.
 _BOARD, _SIDE, _CASTLING, _SQUARE, _HALFMOVE, _FULLMOVE, _END = 0, 71, 74, 80, 83, 87, 93
 _USUAL = ["".join(c for c, bit in zip("KQkq", f"{n:04b}", strict=True) if bit == "1") or "-"
@@ -94,8 +94,8 @@ def _castling(packed: Packed) -> npt.NDArray[np.uint8]:
     usual = (white >> 7 << 3) | (white & 1) << 2 | (black >> 7 << 1) | (black & 1)
     out: npt.NDArray[np.uint8] = _table(_USUAL)[usual]
     e1, e8 = packed[:, 2] & 15, packed[:, 30] & 15
-    odd = (((white | black) & 0x7E) != 0) | ((white != 0) & (e1 != _KING))
-    odd |= (black != 0) & (e8 != _KING + BLACK_CODE)
+    odd = (((white | black) & 0x7E) != 0) | ((white != 0) & (e1 != KING))
+    odd |= (black != 0) & (e8 != KING + BLACK_CODE)
     rows = np.flatnonzero(odd)
     if len(rows):
         out[rows] = _castling_of_chess960(packed[rows])

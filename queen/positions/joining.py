@@ -1,68 +1,88 @@
-"""Labels beside their positions: two tables in the order of hashes, read side by side."""
+"""Labels beside their positions: two tables in the same order, read side by side."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Collection, Iterable, Iterator
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from queen.errors import QueenError
-from queen.positions.hashing import position_hash
+from queen.positions.packed import POSITION_BYTES, Packed
 from queen.positions.records import fixed_bytes
 
-Row = dict[str, Any]
+Places = npt.NDArray[np.int64]
 
 
 class LabelReader:
-    """Labels in the order of their positions' hashes, handed out up to a hash at a time.
+    """Labels, handed out as the positions they belong to come by.
 
     Args:
-        batches: of LABELS.
+        batches: of LABELS, in the order of the positions.
         sources: whose labels are wanted; others are passed over.
     """
 
-    def __init__(self, batches: Iterable[pa.RecordBatch], sources: frozenset[str]) -> None:
-        self.sources = sources
+    def __init__(self, batches: Iterable[pa.RecordBatch], sources: Collection[str]) -> None:
         self._batches = iter(batches)
-        self._ahead: dict[bytes, Row] = {}
-        self._last, self._ended = -1, False
-        self._begun: list[tuple[int, bytes]] = []
+        self._sources = pa.array(sorted(sources))
+        self._held: pa.RecordBatch | None = None
 
-    def up_to(self, bound: int) -> dict[bytes, Row]:
-        """Labels by position of all hashes up to `bound` that were not handed out yet, and perhaps
-        some of those that come next.
+    def of(self, packed: Packed) -> tuple[Places, pa.Table]:
+        """Which of the next positions [n, 36] have a label, in order, and the label of each.
 
-        Raises QueenError where labels are out of order or a position has two of them.
+        Raises QueenError where a position has two labels.
         """
-        while not self._ended and self._last <= bound:
+        positions = _keys(packed)
+        order = np.argsort(positions)
+        places: list[Places] = []
+        found: list[pa.RecordBatch] = []
+        while self._fetch():
+            assert self._held is not None
+            own = _keys(fixed_bytes(self._held["position"]))
+            at = np.searchsorted(positions, own, sorter=order)
+            place = order[np.minimum(at, len(positions) - 1)]
+            here = positions[place] == own
+            count = len(here) if here.all() else int(here.argmin())
+            places.append(place[:count])
+            found.append(self._held.slice(0, count))
+            self._held = self._held.slice(count)
+            if len(self._held):
+                break
+        return _in_order(places, found)
+
+    def require_end(self) -> None:
+        """Raise QueenError where labels are left."""
+        if self._fetch():
+            raise _unusable(
+                "labels of positions that are not there, or not in the order of the positions"
+            )
+
+    def _fetch(self) -> bool:
+        """Hold the next labels, if there are any."""
+        while not self._held:
             batch = next(self._batches, None)
             if batch is None:
-                self._ended = True
-            elif len(batch):
-                self._take(batch)
-        return self._ahead
+                return False
+            self._held = batch.filter(pc.is_in(batch["source"], self._sources))
+        return True
 
-    def drop_before(self, bound: int) -> None:
-        """Forget what belongs to hashes up to `bound`."""
-        gone = [key for number, key in self._begun if number <= bound]
-        self._begun = self._begun[len(gone) :]
-        for key in gone:
-            self._ahead.pop(key, None)
 
-    def _take(self, batch: pa.RecordBatch) -> None:
-        hashes = position_hash(fixed_bytes(batch.column("position"))).tolist()
-        for number, row in zip(hashes, batch.to_pylist(), strict=True):
-            if number < self._last:
-                raise _unusable("its labels are not in the order of their positions' hashes")
-            self._last = number
-            if row["source"] in self.sources:
-                key = row["position"]
-                if key in self._ahead:
-                    raise _unusable(f"position {key.hex()} has two labels of {row['source']}")
-                self._ahead[key] = row
-                self._begun.append((number, key))
+def _keys(packed: Packed) -> npt.NDArray[np.bytes_]:
+    """Positions as numpy's bytes: of equal length, so that equal means the same ones."""
+    return np.ascontiguousarray(packed).view(f"S{POSITION_BYTES}")[:, 0]
+
+
+def _in_order(places: list[Places], found: list[pa.RecordBatch]) -> tuple[Places, pa.Table]:
+    if not found:
+        return np.zeros(0, np.int64), pa.table({})
+    labels = pa.Table.from_batches(found)
+    which, first, times = np.unique(np.concatenate(places), return_index=True, return_counts=True)
+    if (times > 1).any():
+        row = labels.slice(int(first[np.argmax(times)]), 1).to_pylist()[0]
+        raise _unusable(f"position {row['position'].hex()} has two labels of {row['source']}")
+    return which, labels.take(first)
 
 
 def _unusable(what: str) -> QueenError:
@@ -71,16 +91,11 @@ def _unusable(what: str) -> QueenError:
 
 def labelled(
     positions: Iterable[pa.RecordBatch], labels: LabelReader
-) -> Iterator[tuple[pa.RecordBatch, list[Row]]]:
-    """Of each batch of DISTINCT the positions that have a label, and their labels."""
+) -> Iterator[tuple[pa.RecordBatch, pa.Table]]:
+    """Of each batch of DISTINCT the positions that have a label, and their labels, row by row."""
     for batch in positions:
         if not len(batch):
             continue
-        packed = fixed_bytes(batch.column("position"))
-        bound = int(position_hash(packed[-1:])[0])
-        found = labels.up_to(bound)
-        rows = [found.get(row.tobytes()) for row in packed]
-        at = [n for n, row in enumerate(rows) if row is not None]
-        if at:
-            yield batch.take(pa.array(np.array(at))), [row for row in rows if row is not None]
-        labels.drop_before(bound)
+        places, found = labels.of(fixed_bytes(batch["position"]))
+        if len(places):
+            yield batch.take(pa.array(places)), found

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
+from chess import KING, PAWN, ROOK
 
 from queen.positions.packed import (
     BLACK_CODE,
@@ -21,7 +22,6 @@ from queen.positions.packed import (
 )
 
 Mask = npt.NDArray[np.bool_]
-PAWN, ROOK, KING = 1, 4, 6
 
 
 def possible(packed: Packed) -> Mask:

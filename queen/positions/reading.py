@@ -14,7 +14,6 @@ from queen.positions.headers import Start
 from queen.positions.packed import POSITION_BYTES, Packed
 
 ReaderName = Literal["auto", "rust", "python-chess"]
-ILLEGAL_MOVE, NO_MOVES = "illegal_move", "no_moves"
 
 
 @dataclass(slots=True)

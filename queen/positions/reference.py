@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,6 +11,7 @@ import chess
 import chess.pgn
 import numpy as np
 
+from queen.games.chess.pgn import ILLEGAL_MOVE, NO_MOVES, decoded, whole_words
 from queen.positions import comments
 from queen.positions.headers import RESULTS, UNFINISHED, Start
 from queen.positions.packed import (
@@ -24,10 +24,9 @@ from queen.positions.packed import (
     WHITE_ROOKS,
     Packed,
 )
-from queen.positions.reading import ILLEGAL_MOVE, NO_MOVES, Movetext, Plies, no_plies
+from queen.positions.reading import Movetext, Plies, no_plies
 from queen.positions.schema import move_code
 
-_SPACE = re.compile(rb"\s\S*\Z")
 # Per position: six bitboards by piece type, White's pieces, castling rights, then small numbers.
 _BOARDS, _WHITE, _RIGHTS = 6, 6, 7
 
@@ -93,18 +92,12 @@ def bitboards(board: chess.Board) -> tuple[int, ...]:
 
 
 def _read(game: Movetext) -> _Game:
-    body = _whole_words(game.body) if game.cut else game.body
-    text = _heading(game.start) + _decoded(comments.numeric(body))
+    body = whole_words(game.body) if game.cut else game.body
+    text = _heading(game.start) + decoded(comments.numeric(body))
     read: _Game = chess.pgn.read_game(io.StringIO(text), Visitor=_Game) or _Game()
     if not read.moves and read.fault is None:
         read.fault = (NO_MOVES, "the game has no moves")
     return read
-
-
-def _whole_words(body: bytes) -> bytes:
-    """Movetext without its last word, for `Qh4` may have been `Qh4e1`."""
-    found = _SPACE.search(body)
-    return body[: found.start() + 1] if found else b""
 
 
 def _heading(start: Start) -> str:
@@ -112,13 +105,6 @@ def _heading(start: Start) -> str:
         return "\n"
     variant = '[Variant "Chess960"]\n' if start.chess960 else ""
     return f'{variant}[FEN "{start.fen}"]\n\n'
-
-
-def _decoded(text: bytes) -> str:
-    try:
-        return text.decode()
-    except UnicodeDecodeError:
-        return text.decode("latin-1")
 
 
 @dataclass

@@ -15,10 +15,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import rust_pgn_reader_python_binding as rust
+from chess import KING
 
+from queen.games.chess.pgn import NO_MOVES, decoded
 from queen.positions import comments
 from queen.positions.chess960 import castle_onto_rooks, rights_by_moves
-from queen.positions.en_passant import KING, capturable
+from queen.positions.en_passant import capturable
 from queen.positions.headers import USUAL
 from queen.positions.packed import (
     BLACK_ROOKS,
@@ -30,7 +32,7 @@ from queen.positions.packed import (
     Packed,
     squares_of,
 )
-from queen.positions.reading import NO_MOVES, Movetext, Plies, Reader, merged, no_plies
+from queen.positions.reading import Movetext, Plies, Reader, merged, no_plies
 from queen.positions.reference import ReferenceReader
 
 GAMES_AT_ONCE = 512  # so that their arrays stay in the processor's caches
@@ -86,7 +88,7 @@ def _tame(game: Movetext) -> bytes | None:
     if game.plain and _is_usual(body):
         body = comments.numeric_mates(body) if _MATE in body else body
     else:
-        body = comments.numeric(body if body.isascii() else _utf8(body))
+        body = comments.numeric(body if body.isascii() else decoded(body).encode())
         if _TAME.match(body) is None:
             return None
     if game.start.fen is None:
@@ -97,14 +99,6 @@ def _tame(game: Movetext) -> bytes | None:
 
 def _is_usual(body: bytes) -> bool:
     return not body.translate(None, _USUAL) and body.count(b"{") == body.count(b"}")
-
-
-def _utf8(body: bytes) -> bytes:
-    try:
-        body.decode()
-    except UnicodeDecodeError:
-        return body.decode("latin-1").encode()
-    return body
 
 
 def _read(games: Sequence[Movetext], texts: Sequence[bytes]) -> tuple[npt.NDArray[np.bool_], Plies]:

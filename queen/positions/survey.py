@@ -11,10 +11,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from queen.positions.expected import expected_of_cp
 from queen.positions.packed import BLACK_CODE, SIDE, Packed, squares_of
 from queen.positions.records import fixed_bytes
 
-LICHESS_SLOPE = 0.00368208  # of expected score by centipawns. Source: METHOD
 TENTHS = 10
 WORTH = np.array([0, 1, 3, 3, 5, 9, 0, 0, 0, 1, 3, 3, 5, 9, 0, 0], np.int16)  # in pawns
 WEIGHT = np.array([0, 0, 1, 1, 2, 4, 0, 0, 0, 0, 1, 1, 2, 4, 0, 0], np.int16)  # of phase, 24 in all
@@ -102,8 +102,7 @@ def label_kinds(
     cp: npt.NDArray[np.int64], mate: npt.NDArray[np.int64], is_mate: npt.NDArray[np.bool_]
 ) -> npt.NDArray[np.int64]:
     """Which of LABEL_KINDS each label is: tenths of the expected score, and the two mates."""
-    expected = 1.0 / (1.0 + np.exp(-LICHESS_SLOPE * np.clip(cp, -10_000, 10_000)))
-    tenth = np.minimum((expected * TENTHS).astype(np.int64), TENTHS - 1)
+    tenth = np.minimum((expected_of_cp(cp) * TENTHS).astype(np.int64), TENTHS - 1)
     return np.where(is_mate, np.where(mate > 0, TENTHS + 1, 0), tenth + 1)
 
 

@@ -8,7 +8,8 @@ import chess
 import numpy as np
 import pytest
 
-from queen.positions.boards import boards_of, fen_of, placements_of
+from queen.positions.boards import boards_of
+from queen.positions.fens import fens
 from queen.positions.packed import POSITION_BYTES, pack, unpack
 
 
@@ -32,11 +33,12 @@ def test_they_are_what_unpack_gives(chess960: bool) -> None:
     halfmoves = [board.halfmove_clock for board in boards]
     fullmoves = [board.fullmove_number for board in boards]
     made = boards_of(packed, halfmoves, fullmoves)
-    for one, board, text, whole in zip(data, made, placements_of(packed), boards, strict=True):
+    texts = fens(packed, np.array(halfmoves), np.array(fullmoves))
+    for one, board, text, whole in zip(data, made, texts, boards, strict=True):
         alone = unpack(one, whole.halfmove_clock, whole.fullmove_number)
         assert board == alone
         assert (board.chess960, board.status()) == (alone.chess960, alone.status())
-        assert fen_of(board, text) == alone.fen()
+        assert text == alone.fen()
         assert pack(board) == one
     assert any(board.ep_square is not None for board in made)
     assert any(board.chess960 for board in made) == chess960
@@ -44,4 +46,5 @@ def test_they_are_what_unpack_gives(chess960: bool) -> None:
 
 def test_none_are_none() -> None:
     empty = np.empty((0, POSITION_BYTES), np.uint8)
-    assert boards_of(empty, [], []) == placements_of(empty) == []
+    none = np.zeros(0, np.int64)
+    assert boards_of(empty, [], []) == fens(empty, none, none) == []

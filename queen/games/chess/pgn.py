@@ -213,7 +213,7 @@ def _read_game(
     elif _CONTROL.search(data):
         record = _Record(fault=(ENCODING, "control characters: neither UTF-8 nor Latin-1 text"))
     else:
-        record = _parsed(_decoded(data, raw.cut))
+        record = _parsed(decoded(whole_words(data) if raw.cut else data))
     if record.fault is None and not record.moves:
         record.fault = (NO_MOVES, "the game has no moves")
     reason, detail = record.fault or (None, "")
@@ -224,10 +224,13 @@ def _read_game(
     return record.game(raw, name, keep_names, TRUNCATED if raw.cut else reason)
 
 
-def _decoded(data: bytes, cut: bool) -> str:
-    """Text of a game; of a cut one without its last word, for `Qh4` may have been `Qh4e1`."""
-    if cut:
-        data = data[: max(data.rfind(space) for space in (b" ", b"\n", b"\r", b"\t")) + 1]
+def whole_words(data: bytes) -> bytes:
+    """Text that was cut off without its last word, for `Qh4` may have been `Qh4e1`."""
+    return data[: max(data.rfind(space) for space in (b" ", b"\n", b"\r", b"\t")) + 1]
+
+
+def decoded(data: bytes) -> str:
+    """Text of a game: UTF-8, or else Latin-1."""
     try:
         return data.decode()
     except UnicodeDecodeError:

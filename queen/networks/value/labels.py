@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from queen.engines.score import LICHESS_SLOPE
+from queen.positions.expected import expected_of_cp
 
 BUCKETS = 101
 MATES, MATED = 101, 102
@@ -23,13 +23,6 @@ ORDINAL_WEIGHT = 0.5
 # In the order of worth: is mated, 0 %, ..., 100 %, mates.
 _LINE = (MATED, *range(BUCKETS), MATES)
 _GAPS = (MATE_GAP, *([1 / (BUCKETS - 1)] * (BUCKETS - 1)), MATE_GAP)
-_FAR = 10_000.0
-
-
-def expected_of_cp(cp: NDArray[np.floating | np.integer]) -> NDArray[np.float64]:
-    """Lichess's expected score of centipawns, as `queen.engines.score` has it for one."""
-    bounded = np.clip(np.asarray(cp, np.float64), -_FAR, _FAR)
-    return np.asarray(1.0 / (1.0 + np.exp(-LICHESS_SLOPE * bounded)))
 
 
 def class_of(
