@@ -103,7 +103,7 @@ def _verify_inputs(found: dict[str, Artifact]) -> Iterator[str]:
 
 def _verify_lock(root: Path) -> Iterator[str]:
     pipeline = Pipeline(root)
-    for name, reasons in pipeline.reasons(pipeline.names()).items():
+    for name, reasons in pipeline.reasons(pipeline.every()).items():
         for reason in reasons:
             if reason.startswith("outs: ") and reason.endswith(" modified"):
                 yield f"{reason[6:-9]}: is not what dvc.lock says of {name}"

@@ -23,8 +23,7 @@ from queen.lineage.rounds import ordered, read_rounds
 from queen.lineage.verdicts import Verdicts, read_verdicts
 from queen.lineage.yamlio import read_yaml
 
-LOCK_FILE = "dvc.lock"
-ASIDE = "aside"
+PIPELINE_FILE, LOCK_FILE = "dvc.yaml", "dvc.lock"
 REFUSED = 2
 STOPPED = (130, -2, 143, -15)  # by a person: SIGINT, SIGTERM
 
@@ -100,10 +99,10 @@ class Pipeline:
     def names(self, target: str | None = None) -> list[str]:
         """Stages to walk for a target, upstream first, each round after its parent.
 
-        Without a target these are all but those that dvc.yaml sets `aside` (in their `meta`), a
-        line of their own that runs only when named.
+        Without a target these are those of the project's own dvc.yaml, as for `dvc repro`; lines
+        in files below it run only when named.
         """
-        wanted = self._usual() if target is None else {target, *self._above(target)}
+        wanted = self._own() if target is None else {target, *self._above(target)}
         places = {name: place for place, name in enumerate(self._dvc_order())}
         rounds = {key: place for place, key in enumerate(ordered(read_rounds(self.root)))}
 
@@ -112,8 +111,12 @@ class Pipeline:
 
         return _topological(sorted(wanted, key=rank), self._direct)
 
-    def _usual(self) -> set[str]:
-        return {n for n, stage in self._stages.items() if not (stage.meta or {}).get(ASIDE)}
+    def every(self) -> list[str]:
+        """All stages, those that only run when named too, in no order."""
+        return list(self._stages)
+
+    def _own(self) -> set[str]:
+        return {n for n, stage in self._stages.items() if stage.path_in_repo == PIPELINE_FILE}
 
     def _dvc_order(self) -> list[str]:
         """The order in which `dvc repro` would go."""
@@ -182,7 +185,7 @@ def reproduce(root: Path, name: str) -> bool:
     repo = _open_repo(root)
     try:
         with _dvc_errors(), _python_on_path(), contextlib.chdir(root):
-            return bool(repo.reproduce(name, single_item=True))
+            return bool(repo.reproduce(_address(repo, name), single_item=True))
     except ReproductionError as error:
         cause = error.__cause__
         if isinstance(cause, StageCmdFailedError):
@@ -194,6 +197,12 @@ def reproduce(root: Path, name: str) -> bool:
         raise StageFailedError(name, None, why, "mend it, then run again") from error
     finally:
         repo.close()
+
+
+def _address(repo: Any, name: str) -> str:
+    """How DVC is told of a stage: by its file too, where that is not the project's own."""
+    found = (str(stage.addressing) for stage in repo.index.stages if _short(stage) == name)
+    return next(found, name)
 
 
 def _what_next(name: str, status: int | None) -> str:

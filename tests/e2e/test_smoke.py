@@ -80,12 +80,12 @@ def test_an_unchanged_pipeline_runs_nothing(smoke: Project) -> None:
     before = sorted(smoke.root.glob(".state/runs/*/*/run.json"))
     smoke.queen("run")
     assert sorted(smoke.root.glob(".state/runs/*/*/run.json")) == before
-    assert smoke.dvc("status", "-q", "-d", "evaluate@r1", check=False).returncode == 0
+    assert smoke.dvc("status", "-q", "dvc.yaml", check=False).returncode == 0
 
 
 def test_dvc_repro_finds_nothing_to_do(smoke: Project) -> None:
     before = lock(smoke), contents(smoke)
-    smoke.dvc("repro", "evaluate@r1")
+    smoke.dvc("repro")
     assert (lock(smoke), contents(smoke)) == before
 
 

@@ -55,15 +55,21 @@ def test_rounds_are_walked_whole_and_after_their_parents(toy: Path) -> None:
     ]
 
 
-def test_a_stage_set_aside_is_walked_only_when_named(toy: Path) -> None:
+def test_a_line_in_a_file_of_its_own_is_walked_only_when_named(toy: Path) -> None:
     usual = Pipeline(toy).names()
-    with (toy / "dvc.yaml").open("a") as stream:
-        stream.write(
-            "\n  bulk:\n    cmd: echo\n    deps: [data/games]\n    meta: {aside: true}\n"
-            "    outs: [data/bulk]\n"
-        )
+    (toy / "side").mkdir()
+    (toy / "side" / "dvc.yaml").write_text(
+        "stages:\n  bulk:\n    wdir: ..\n    cmd: mkdir data/bulk\n    deps: [data/games]\n"
+        "    outs: [data/bulk]\n"
+    )
     assert Pipeline(toy).names() == usual
     assert Pipeline(toy).names("bulk") == ["games", "bulk"]
+    assert reproduce(toy, "games")
+    assert reproduce(toy, "bulk")
+    assert (toy / "data" / "bulk").is_dir()
+    assert not reproduce(toy, "bulk")
+    assert "bulk" in (toy / "side" / "dvc.lock").read_text()
+    assert "bulk" not in (toy / "dvc.lock").read_text()
 
 
 def test_an_unknown_stage_is_named_with_the_nearest(toy: Path) -> None:

@@ -18,7 +18,10 @@ FILES = {
     "extract": {"${extract.source}"},
     "dedup": {"${dedup.evaluation}"},
 }
-DVC = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
+SPINE, BULK = (
+    yaml.safe_load((ROOT / name).read_text())["stages"] for name in ("dvc.yaml", "data/dvc.yaml")
+)
+DVC = {**SPINE, **BULK}
 
 
 def declared(name: str) -> dict[str, Any]:
@@ -37,6 +40,7 @@ def templated(path: str, spec: StageSpec) -> str:
 
 def test_both_know_the_same_stages() -> None:
     assert set(DVC) == set(NAMES)
+    assert len(DVC) == len(SPINE) + len(BULK)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -52,9 +56,9 @@ def test_inputs_outputs_and_commands_agree(name: str) -> None:
     assert body["cmd"] == f"python -m stages {name}{key}"
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_the_bulk_data_set_stands_aside(name: str) -> None:
-    assert declared(name).get("meta", {}).get("aside", False) == (name in DATASET)
+def test_the_bulk_data_set_stands_aside() -> None:
+    assert tuple(BULK) == DATASET
+    assert all(body["wdir"] == ".." for body in BULK.values())
 
 
 @pytest.mark.parametrize("name", NAMES)
