@@ -26,7 +26,7 @@ from stages import asking, gates
 from stages.base import ROWS, Job, Shard, StageSpec, concat_shards, rows_table, spans, write_rows
 from stages.engine import classical_tables, position_after
 from stages.facts import facts_to_json
-from stages.folders import Folder, LlmFolder, Place, RulesFolder, TeacherFolder
+from stages.folders import Folder, LinesFolder, LlmFolder, Place, RulesFolder, TeacherFolder
 from stages.positions import pid_of
 from stages.settings import only
 from stages.trees import trees_from_rows
@@ -44,6 +44,7 @@ CONSOLIDATED = pa.schema(
         ("start", pa.string()),
         ("moves", pa.string()),
         ("fen", pa.string()),
+        ("told", pa.bool_()),
         ("text", pa.string()),
         ("line", pa.string()),
         ("old_text", pa.string()),
@@ -82,15 +83,18 @@ def shards(job: Job[Params]) -> Sequence[Shard]:
 
 def work(job: Job[Params], shard: Shard, out: Path) -> None:
     """Fold a run of trees and prove of each explanation that it adds nothing."""
-    chosen = _roots(job)[shard.spec["start"] : shard.spec["stop"]]
-    rows = job.table("trees").to_pylist()
-    trees = trees_from_rows(row for row in rows if row["root"] in set(chosen))
+    chosen = set(_roots(job)[shard.spec["start"] : shard.spec["stop"]])
+    table = job.table("trees")
+    trees = trees_from_rows(row for row in table.to_pylist() if row["root"] in chosen)
     origins = {row["pid"]: row for row in job.table("explained").to_pylist()}
     terms = _terms(job, trees)
     counts: Counter[str] = Counter()
     fold = _folder(job)
-    folded = _folded(trees, fold, origins, terms, counts)
-    write_rows(out / ROWS, rows_table(folded, CONSOLIDATED))
+    spoken = [tree for tree in trees if origins[tree.id]["told"]]
+    silent = [tree for tree in trees if not origins[tree.id]["told"]]
+    rows = _folded(spoken, fold, origins, terms, counts)
+    rows += _folded(silent, _lines_only(job, fold), origins, terms, counts)
+    write_rows(out / ROWS, rows_table(rows, CONSOLIDATED))
     fold.finish(out)
     (out / COUNTS).write_bytes(orjson.dumps(dict(sorted(counts.items()))))
 
@@ -127,6 +131,11 @@ def _folder(job: Job[Params]) -> Folder:
     if job.params.consolidator == "llm":
         return LlmFolder(job, job.params.llm)
     return TeacherFolder(job) if job.params.consolidator == "teacher" else RulesFolder(job)
+
+
+def _lines_only(job: Job[Params], fold: Folder) -> Folder:
+    """Who folds trees that nobody put in words; there a language model has nothing to fold."""
+    return LinesFolder(RulesFolder(job) if isinstance(fold, LlmFolder) else fold)
 
 
 def _roots(job: Job[Params]) -> list[str]:
@@ -291,6 +300,7 @@ def _row(
         "start": node.position.start,
         "moves": " ".join(node.position.moves),
         "fen": node.position.fen,
+        "told": origin["told"],
         "text": render(folded.explanation),
         "line": " ".join(folded.explanation.line),
         "old_text": old_text,

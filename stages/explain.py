@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import compress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -36,6 +37,7 @@ EXPLAINED = pa.schema(
         ("moves", pa.string()),
         ("fen", pa.string()),
         ("seed", pa.int64()),
+        ("told", pa.bool_()),
         ("failure", pa.string()),
         ("weighed", pa.string()),
         ("texts", pa.string()),
@@ -50,6 +52,8 @@ class Params:
 
     Attributes:
         candidates: moves for each root (METHOD: 3).
+        in_words: share of the roots that are explained, and their children (METHOD: 1). The others
+            are weighed alone: what is learnt of them are moves, values and lines (ours).
         texts: which of them the model explains here: `all` (METHOD), or `own`, its favourite alone
             (ours). Nothing later reads the others' texts: a parent is folded from its children.
         temperature: of the draw of candidates; 0 takes the most probable.
@@ -63,6 +67,7 @@ class Params:
     """
 
     candidates: int = 3
+    in_words: float = 1.0
     texts: Literal["all", "own"] = "all"
     temperature: float = 1.0
     text_temperature: float = 0.0
@@ -88,10 +93,14 @@ def work(job: Job[Params], shard: Shard, out: Path) -> None:
     with job.searches() as cache, job.analyser(cache) as analyser:
         judge: MoveJudge = params.judge.build(analyser)
         weighed = weigh(speaker, judge, positions, seeds, params.candidates, params.temperature)
-    texts = _explain(job, speaker, roots, seeds, positions, weighed)
+    told = [is_told(seed, params.in_words) for seed in seeds]
+    known = zip(roots, seeds, positions, weighed, strict=True)
+    texts = _explain(job, speaker, list(compress(known, told)))
     rows = [
-        {**row, "seed": seed, **_judged(result, texts.get(row["pid"], {}), position)}
-        for row, seed, result, position in zip(roots, seeds, weighed, positions, strict=True)
+        {**row, "seed": seed, "told": said, **_judged(result, texts.get(row["pid"], {}), position)}
+        for row, seed, said, result, position in zip(
+            roots, seeds, told, weighed, positions, strict=True
+        )
     ]
     write_rows(out / ROWS, rows_table(rows, EXPLAINED))
     write_identity(out, speaker)
@@ -108,6 +117,7 @@ def assemble(job: Job[Params], folders: Sequence[Path], out: Path) -> Draft:
             drops[row["failure"]] += 1
             continue
         texts = orjson.loads(row["texts"])
+        counts["in_words"] += row["told"]
         counts["texts"] += len(texts)
         counts["parsed"] += sum(not t["reason"] for t in texts.values())
         counts["replaced_by_engine"] += orjson.loads(row["weighed"])["replaced"] is not None
@@ -122,6 +132,11 @@ def root_seed(seed: int, pid: str) -> int:
     return int(words[0] >> np.uint64(1))
 
 
+def is_told(seed: int, share: float) -> bool:
+    """Whether a root is among the share that is explained in words: by its own seed alone."""
+    return bool(np.random.default_rng([seed, 1]).random() < share)
+
+
 def text_seed(seed: int, move: str) -> int:
     """The seed of the text about one candidate: of its root's seed and the move alone."""
     words = np.random.SeedSequence([seed, int.from_bytes(move.encode(), "big")])
@@ -131,15 +146,16 @@ def text_seed(seed: int, move: str) -> int:
 def _explain(
     job: Job[Params],
     speaker: Speaker,
-    roots: Sequence[Mapping[str, Any]],
-    seeds: Sequence[int],
-    positions: Sequence[Position],
-    weighed: Sequence[Any],
+    roots: Sequence[tuple[Mapping[str, Any], int, Position, Any]],
 ) -> dict[str, dict[str, Completion]]:
-    """A text for every candidate, or for the favourite alone, by root and move."""
+    """A text for every candidate, or for the favourite alone, by root and move.
+
+    Args:
+        roots: row, seed, position and what was weighed of each.
+    """
     asked = [
         Asked(f"{row['pid']} {move}", position, move, text_seed(seed, move))
-        for row, seed, position, result in zip(roots, seeds, positions, weighed, strict=True)
+        for row, seed, position, result in roots
         if isinstance(result, Weighed)
         for move in (result.moves if job.params.texts == "all" else _favourite(result))
     ]

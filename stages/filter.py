@@ -42,7 +42,8 @@ class Params:
     Attributes:
         max_loss: expected score by which the new move may be worse than the old (METHOD: 0).
         inner: keep explanations of positions below the roots too (ours).
-        min_sentences: examples with fewer sentences of prose are dropped.
+        min_sentences: examples with fewer sentences of prose are dropped, those apart that are to
+            have none.
         judge: the engine's budget for the comparison.
     """
 
@@ -154,7 +155,7 @@ def _reason(params: Params, row: Mapping[str, Any], pair: tuple[float, float] | 
         explanation = parse(row["text"], position_of(row))
     except ExplanationError as error:
         return f"unparsed.{error.reason}"
-    if len(explanation.prose) < params.min_sentences:
+    if row["told"] and len(explanation.prose) < params.min_sentences:
         return "too_few_sentences"
     if isinstance(pair, str):
         return pair

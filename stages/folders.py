@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -149,6 +149,33 @@ class LlmFolder(_Proved):
 
     def _name(self, place: Place) -> str:
         return f"root {place.tree.id} after {' '.join(place.path) or 'no move'}"
+
+
+class LinesFolder:
+    """Another folder's moves, values and lines, without prose.
+
+    Args:
+        fold: who chooses them.
+    """
+
+    def __init__(self, fold: Folder) -> None:
+        self.fold = fold
+
+    def __call__(self, places: Sequence[Place]) -> list[Consolidated | None]:
+        return [told and _wordless(told) for told in self.fold(places)]
+
+    def facts(self, place: Place) -> EngineFacts:
+        return self.fold.facts(place)
+
+    def violations(self, place: Place, folded: Consolidated) -> list[Violation]:
+        return self.fold.violations(place, folded)
+
+    def finish(self, out: Path) -> None:
+        """The other tells of its making itself."""
+
+
+def _wordless(told: Consolidated) -> Consolidated:
+    return replace(told, explanation=replace(told.explanation, prose=()), sentences=())
 
 
 class TeacherFolder:

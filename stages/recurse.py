@@ -13,7 +13,7 @@ from queen.games.chess.position import Position
 from queen.generation.requests import Sampling
 from queen.generation.speaker import Legal
 from queen.lineage.artifact import Draft
-from queen.search.tree import Barred, Limits, Node, Tree, grow
+from queen.search.tree import Barred, Limits, Node, Tree, grow, look_ahead
 from stages import gates
 from stages.base import ROWS, Job, Shard, StageSpec, concat_shards, rows_table, spans, write_rows
 from stages.decontaminate import Guard
@@ -56,13 +56,16 @@ def work(job: Job[Params], shard: Shard, out: Path) -> None:
     """Grow the trees of a run of roots together, so that batches stay full."""
     start, stop = shard.spec["start"], shard.spec["stop"]
     rows = job.table("explained").slice(start, stop - start).to_pylist()
-    trees = [_planted(row) for row in rows if not row["failure"]]
+    planted = [(_planted(row), row["told"]) for row in rows if not row["failure"]]
+    trees = [tree for tree, _ in planted]
     params = job.params
     speaker = load_speaker(job, job.inputs["parent"], params.batch_size)
     sampling = Sampling(temperature=params.text_temperature, max_new_tokens=params.max_tokens)
     with job.searches() as cache, job.analyser(cache) as analyser:
         judge = params.judge.build(analyser)
-        grow(trees, speaker, judge, params.limits, sampling, _barred(job), params.legal)
+        told, barred = [tree for tree, told in planted if told], _barred(job)
+        grow(told, speaker, judge, params.limits, sampling, barred, params.legal)
+        look_ahead([t for t, told in planted if not told], judge, params.limits, barred)
     table = rows_table([row for tree in trees for row in tree_rows(tree)], TREES)
     write_rows(out / ROWS, table)
     write_identity(out, speaker)
@@ -105,7 +108,8 @@ def _barred(job: Job[Params]) -> Barred:
 def _traits(node: Node) -> list[str]:
     traits = ["children", f"depth_{len(node.path)}"]
     traits += ["parsed"] if node.explanation else []
-    traits += ["finished_games"] if node.text is None else []
+    if node.text is None:
+        traits += ["untold" if node.verdict or node.stopped else "finished_games"]
     traits += ["mistakes"] if node.mistake else []
     traits += ["new_roots"] if node.weighed else []
     return traits

@@ -96,13 +96,17 @@ def explanation_examples(
 ) -> list[Example]:
     """One turn for each row: the request to explain, and the row's text.
 
+    A row that is not `told` has moves and lines alone: the beginning of an explanation.
+
     Args:
         fen_text: write the FEN in the request, for a model without bridges.
     """
     examples = []
     for row in rows:
         position = position_of(row)
-        turn = Turn(explain_prompt(position, fen_text=fen_text), answer(row["text"]))
+        told = row.get("told", True)
+        text = answer(row["text"]) if told else row["text"]
+        turn = Turn(explain_prompt(position, fen_text=fen_text), text, open=not told)
         examples.append(Example(position, (turn,), source=row["pid"]))
     return examples
 

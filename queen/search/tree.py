@@ -131,6 +131,15 @@ def grow(
             return
 
 
+def look_ahead(trees: Sequence[Tree], judge: MoveJudge, limits: Limits, barred: Barred) -> None:
+    """Play the candidates of weighed roots and let the engine alone say how each goes on.
+
+    Arguments as of `grow`. The children have a verdict and no text.
+    """
+    born = [pair for tree in trees for pair in _birth(tree, (), limits, barred)]
+    _judge(born, judge)
+
+
 Born = tuple[Tree, Path]
 
 
@@ -187,14 +196,16 @@ def understood(text: str, position: Position, finished: bool) -> tuple[Explanati
 def _judge(born: Sequence[Born], judge: MoveJudge) -> None:
     """Judge each child and its own first move; without a readable one it counts as a mistake.
 
-    Where nothing could be written, nothing more is asked: the child does not become a root.
+    Where nothing could be written, or nothing was asked, the child does not become a root.
     """
-    spoken = [(t, p) for t, p in born if t.nodes[p].text is not None]
-    items = [(t.nodes[p].position.fen, t.nodes[p].own_moves) for t, p in spoken]
-    for (tree, path), verdict in zip(spoken, judge.judge(items), strict=True):
+    alive = [(t, p) for t, p in born if not t.nodes[p].position.board().is_game_over()]
+    items = [(t.nodes[p].position.fen, t.nodes[p].own_moves) for t, p in alive]
+    for (tree, path), verdict in zip(alive, judge.judge(items), strict=True):
         node = tree.nodes[path]
         if isinstance(verdict, RootVerdict) and node.reason == ERROR:
             tree.nodes[path] = replace(node, verdict=verdict, stopped=ERROR)
+        elif isinstance(verdict, RootVerdict) and node.text is None:
+            tree.nodes[path] = replace(node, verdict=verdict)
         elif isinstance(verdict, RootVerdict):
             mistake = not node.own_moves or verdict.is_mistake(node.own_moves[0])
             tree.nodes[path] = replace(node, verdict=verdict, mistake=mistake)

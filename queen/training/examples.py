@@ -47,11 +47,13 @@ class Tokenizer(Protocol):
 class Turn:
     """A prompt as the model is given it and the answer it is to write after it.
 
-    The answer's end token may stand in the text or be left out.
+    The answer's end token may stand in the text or be left out. An `open` answer is the beginning
+    of one: no end token follows, and nothing is learnt of what does.
     """
 
     prompt: str
     answer: str
+    open: bool = False
 
 
 @dataclass(frozen=True)
@@ -182,7 +184,11 @@ def _as_spoken(examples: Sequence[Example], turns: Turns) -> Sequence[Example]:
         replace(
             example,
             turns=tuple(
-                Turn(turns.prompt(turn.prompt, first=number == 0), turns.answer(turn.answer))
+                replace(
+                    turn,
+                    prompt=turns.prompt(turn.prompt, first=number == 0),
+                    answer=turns.answer(turn.answer),
+                )
                 for number, turn in enumerate(example.turns)
             ),
         )
@@ -225,7 +231,8 @@ def _sequence(example: Example, ids_of: Callable[[str], list[int]], end: int) ->
     for turn in example.turns:
         answer = ids_of(turn.answer)
         pieces.append(ids_of(turn.prompt))
-        pieces.append(answer if answer[-1:] == [end] else [*answer, end])
+        ended = turn.open or answer[-1:] == [end]
+        pieces.append(answer if ended else [*answer, end])
     return _Sequence(example, tuple(pieces))
 
 

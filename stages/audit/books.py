@@ -123,8 +123,10 @@ def _recurse(opened: Opened, artifact: Artifact) -> Faults:
     by_depth = sum(n for name, n in counts.items() if name.startswith("depth_"))
     yield from _unequal("children by depth", by_depth, len(below))
     spoken = counts.get("parsed", 0) + _drops(record.drops, "unparsed.")
-    silent = counts.get("finished_games", 0)
-    yield from _unequal("children parsed, not parsed and finished", spoken + silent, len(below))
+    silent = counts.get("finished_games", 0) + counts.get("untold", 0)
+    yield from _unequal(
+        "children parsed, not parsed, untold and finished", spoken + silent, len(below)
+    )
     for tree in trees:
         lonely = [p for p in tree.nodes if p and p[:-1] not in tree.nodes]
         if lonely:

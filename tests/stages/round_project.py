@@ -287,7 +287,7 @@ def plant(root: Path) -> None:
         limits = Limits(candidates=3, depth=2, budget=8)
         grow(trees, speaker, speaker.judge, limits, sampling, lambda position: None)
     rows = [
-        {**row, "seed": seed, **explained_columns(result, said, position)}
+        {**row, "seed": seed, "told": True, **explained_columns(result, said, position)}
         for row, seed, result, said, position in zip(
             roots, seeds, weighed, texts, positions, strict=True
         )

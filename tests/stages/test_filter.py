@@ -27,7 +27,7 @@ After <P><e2><e4>, the <P> on <e4> attacks nothing yet."""
 
 
 def row(**changes: Any) -> dict[str, Any]:
-    plain = {"start": chess.STARTING_FEN, "moves": "", "path": "", "text": TEXT}
+    plain = {"start": chess.STARTING_FEN, "moves": "", "path": "", "text": TEXT, "told": True}
     return {**plain, "line": "e2e4 e7e5", "old_line": "", **changes}
 
 
@@ -56,6 +56,7 @@ def test_lines_that_do_not_part_have_no_fork(old: str, new: str) -> None:
         (Params(max_loss=0.02), {}, (0.5, 0.47), "line_worse"),
         (Params(), {}, "engine_hung", "engine_hung"),
         (Params(min_sentences=2), {}, (0.5, 0.1), "too_few_sentences"),
+        (Params(min_sentences=2), {"told": False}, None, ""),
         (Params(), {"path": "e2e4"}, None, ""),
         (Params(inner=False), {"path": "e2e4"}, None, "inner"),
         (Params(), {"text": TEXT.replace("<e4>", "<e5>", 1)}, (0.1, 0.9), "unparsed."),

@@ -122,3 +122,10 @@ def test_a_tokenizer_without_an_end_is_refused():
     endless.eos_token_id = None
     with pytest.raises(ExampleError, match="end token"):
         encode_examples([Example(START, (Turn("a", "b"),))], endless, 9)
+
+
+def test_an_open_answer_has_no_end() -> None:
+    closed, begun = (Example(START, (Turn("ab", "cd", open=is_open),)) for is_open in (False, True))
+    encoded = encode_examples([closed, begun], Letters(), 20)
+    assert pieces(encoded, 0)[0] == [*pieces(encoded, 1)[0], END]
+    assert pieces(encoded, 1)[1] == [False, False, True, True]
