@@ -7,7 +7,6 @@ import fcntl
 import os
 import struct
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from queen.engines.labelling import Label
@@ -71,12 +70,7 @@ class AnswerLog:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         with contextlib.suppress(OSError):
             self._write()
         self._file.close()

@@ -12,9 +12,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
+from queen.engines.closing import ClosedAtExit
 from queen.errors import QueenError
 
 APPLICATION = 0x5155454E  # "QUEN", SQLite's application_id
@@ -63,7 +62,7 @@ _label: ContextVar[str | None] = ContextVar("search_cache_label", default=None)
 _inherited: list[sqlite3.Connection] = []  # a parent's connections: never closed in a child
 
 
-class SearchCache:
+class SearchCache(ClosedAtExit):
     """Answers of engines by (key, FEN); see `queen.engines.analysis.search_key` for the key.
 
     Safe with several threads and processes, and against kill -9 at any point (write-ahead log).
@@ -301,17 +300,6 @@ class SearchCache:
         with self._lock:
             if self._pid == os.getpid():
                 self._connection.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def _select(

@@ -6,14 +6,13 @@ import functools
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import TracebackType
-from typing import Self
 
 import chess
 import orjson
 
 from queen.engines.analysis import EngineFailure, EngineIdentity
 from queen.engines.cache import SearchCache
+from queen.engines.closing import ClosedAtExit
 from queen.engines.identity import identify
 from queen.engines.kept import KeptAnswers
 from queen.engines.locate import INSTALL_TABLE, find_classical
@@ -105,7 +104,7 @@ class ClassicalTerms:
         return self.phase * pair[0] + (1 - self.phase) * pair[1]
 
 
-class ClassicalEvaluator:
+class ClassicalEvaluator(ClosedAtExit):
     """Classical tables of many positions, several in flight.
 
     Args:
@@ -190,17 +189,6 @@ class ClassicalEvaluator:
     def close(self) -> None:
         """End the engine; the cache stays open."""
         self._pool.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def _without_pawn(file: int) -> str:

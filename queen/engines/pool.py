@@ -5,8 +5,6 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Sequence
-from types import TracebackType
-from typing import Self
 
 import chess
 
@@ -21,6 +19,7 @@ from queen.engines.analysis import (
     search_key,
 )
 from queen.engines.cache import SearchCache
+from queen.engines.closing import ClosedAtExit
 from queen.engines.identity import identify
 from queen.engines.kept import KeptAnswers
 from queen.engines.rules import Ready, examine, first_illegal
@@ -44,7 +43,7 @@ DEFAULTS: dict[str, str | int] = {"Threads": 1, "Hash": 1, "UCI_ShowWDL": "false
 _MULTIPV = re.compile(rb" multipv (\d+)")
 
 
-class Analyser:
+class Analyser(ClosedAtExit):
     """Searches positions, each from a clean state: the answer depends on nothing else.
 
     Not on the order, the number of workers, or what was searched before (one thread and a
@@ -126,17 +125,6 @@ class Analyser:
     def close(self) -> None:
         """End the engines; the cache stays open."""
         self._pool.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def _as_asked(fen: str, answer: Analysis | EngineFailure) -> Analysis | EngineFailure:

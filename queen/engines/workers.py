@@ -10,10 +10,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Generic, Self, TypeVar
+from typing import Generic, TypeVar
 
 from queen.engines.analysis import EngineFailure
+from queen.engines.closing import ClosedAtExit
 from queen.engines.locate import find_engine
 from queen.engines.uci import EngineFaultError, EngineProcess, EngineStartError
 from queen.errors import QueenError
@@ -110,7 +110,7 @@ class _Tasks:
             self._waiting.clear()
 
 
-class EnginePool:
+class EnginePool(ClosedAtExit):
     """Processes of one engine, started when needed and kept until `close`.
 
     Args:
@@ -240,17 +240,6 @@ class EnginePool:
             engines, self._engines = list(self._engines.values()), {}
         for engine in engines:
             engine.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 class _Worker(threading.Thread, Generic[T]):

@@ -1,0 +1,19 @@
+"""What has a `close` is closed where its `with` block ends."""
+
+from __future__ import annotations
+
+from typing import Self
+
+
+class ClosedAtExit:
+    """A context manager that closes itself, whatever happened inside."""
+
+    def close(self) -> None:
+        """Give back what is held; a second call does nothing more."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
