@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from queen.engines.match import GameRecord, read_record, to_pgn
 from queen.errors import QueenError
 from queen.evaluation.elo import Rating
+from queen.evaluation.sprt import SprtResult
 from queen.evaluation.verdict import VerdictRules, verdict
 from queen.generation.speaker import Speaker
 from queen.lineage.artifact import Artifact, Draft, Record, read_json, write_json
@@ -26,13 +27,16 @@ from queen.lineage.verdicts import Judgement
 from stages.answers import ANSWERS, answers, elsewhere
 from stages.base import ROWS, Job, Shard, StageSpec, concat_shards, rows_table, spans, write_rows
 from stages.declared import declarations
+from stages.duel import PARENT, DuelParams, play_duel, standing
+from stages.duel import told as test_told
 from stages.engine import JudgeParams
 from stages.matches import MatchParams, ModelPlayer, Opponent, available, play_match, rate
-from stages.models import load_speaker, speaker_of, write_identity
+from stages.models import another_speaker, load_speaker, speaker_of, write_identity
 from stages.shares import shares
 
 POSITIONS_PER_SHARD = 800  # four runs of the decoder, for its processes to share
 GAMES, PGN, SUMMARY, VERDICT = "games.jsonl", "games.pgn", "summary.json", "verdict.json"
+DUEL = "duel.jsonl"
 OUTCOMES = {"free": "first_ok", "constrained": "constrained_ok", "guided": "guided_ok"}
 
 
@@ -52,6 +56,8 @@ class Params:
             cannot be told apart by the first.
         guided: explanations are written guided too, so that both ways are told; they always are
             where the verdict rests on them.
+        duel: a sequential test against the parent, which then decides for Elo (METHOD: where
+            there are games enough). Base models are not put to it.
     """
 
     games: int
@@ -66,6 +72,7 @@ class Params:
     bootstrap: int = 2000
     verdict_by: Literal["free", "guided"] = "free"
     guided: bool = False
+    duel: DuelParams = field(default_factory=DuelParams)
 
     @property
     def guides(self) -> bool:
@@ -88,7 +95,8 @@ def shards(job: Job[Params]) -> Sequence[Shard]:
         Shard(f"positions-{s.id}", {"part": "positions", **s.spec})
         for s in spans(count, POSITIONS_PER_SHARD)
     ]
-    return [*parts, Shard("games", {"part": "games", "opponents": opponents})]
+    duels = [Shard("duel", {"part": "duel"})] if _duels(job) else []
+    return [*parts, Shard("games", {"part": "games", "opponents": opponents}), *duels]
 
 
 def work(job: Job[Params], shard: Shard, out: Path) -> None:
@@ -96,6 +104,9 @@ def work(job: Job[Params], shard: Shard, out: Path) -> None:
     write_identity(out, speaker)
     if shard.spec["part"] == "games":
         _play(job, speaker, tuple(shard.spec["opponents"]), out)
+        return
+    if shard.spec["part"] == "duel":
+        _fight(job, speaker, out)
         return
     rows = _positions(job)
     part = rows[shard.spec["start"] : shard.spec["stop"]]
@@ -105,7 +116,7 @@ def work(job: Job[Params], shard: Shard, out: Path) -> None:
 
 def assemble(job: Job[Params], folders: Sequence[Path], out: Path) -> Draft:
     """Rows, games, a summary, and where there is a parent a verdict."""
-    *answered, played = folders
+    *answered, played = folders[:-1] if _duels(job) else folders
     table = concat_shards(answered) if answered else rows_table([], ANSWERS)
     games = read_record(played / GAMES)
     write_rows(out / ROWS, table)
@@ -115,10 +126,17 @@ def assemble(job: Job[Params], folders: Sequence[Path], out: Path) -> Draft:
     found = shares(table.to_pylist(), job.params.splits, job.params.bootstrap)
     told = declarations(job.inputs["model"].record.figures)
     summary = {**found, **elo_figures(rating), **told}
-    write_json(out / SUMMARY, {"figures": summary, "games": _scores(games), "elo": _plain(rating)})
-    if "before" in job.inputs:
-        write_json(out / VERDICT, _judgement(job, table, rating).as_dict())
+    parts = {"figures": summary, "games": _scores(games), "elo": _plain(rating)}
     counts = {"positions": table.num_rows, "games": len(games), **_opponents(job)}
+    test = None
+    if _duels(job):
+        duel = read_record(folders[-1] / DUEL)
+        (out / DUEL).write_bytes((folders[-1] / DUEL).read_bytes())
+        test, counts["duel"] = standing(job.params.duel, duel), len(duel)
+        parts["duel"] = test_told(test, len(duel))
+    write_json(out / SUMMARY, parts)
+    if "before" in job.inputs:
+        write_json(out / VERDICT, _judgement(job, table, rating, test).as_dict())
     identities = speaker_of(folders)
     return Draft(counts=counts, figures=summary, drops=_reasons(table), identities=identities)
 
@@ -184,7 +202,27 @@ def _play(job: Job[Params], speaker: Speaker, opponents: Sequence[str], out: Pat
     (out / GAMES).write_bytes(record.read_bytes() if record.is_file() else b"")
 
 
-def _judgement(job: Job[Params], table: pa.Table, rating: Rating | None) -> Judgement:
+def _duels(job: Job[Params]) -> bool:
+    return "parent" in job.inputs and job.params.duel.games > 0
+
+
+def _fight(job: Job[Params], speaker: Speaker, out: Path) -> None:
+    """The games against the parent, kept as they end in the scratch folder until the test ends."""
+    params, record = job.params, job.scratch() / DUEL
+    with (
+        another_speaker(job, job.inputs["parent"], params.batch_size) as parent,
+        job.searches() as cache,
+        job.analyser(cache) as analyser,
+    ):
+        players = ModelPlayer(speaker), ModelPlayer(parent, PARENT)
+        games = play_duel(params.duel, params.match, players, analyser, job.seed, record)
+    lines = [orjson.dumps(asdict(game)) + b"\n" for game in games]
+    (out / DUEL).write_bytes(b"".join(lines))
+
+
+def _judgement(
+    job: Job[Params], table: pa.Table, rating: Rating | None, test: SprtResult | None
+) -> Judgement:
     """The verdict on this model against the one it started from."""
     before = job.inputs["before"]
     by = job.params.verdict_by
@@ -202,6 +240,7 @@ def _judgement(job: Job[Params], table: pa.Table, rating: Rating | None) -> Judg
         [mine[pid][1] for pid in shared],
         rating,
         rating_of(before),
+        sprt=test,
         rules=VerdictRules(samples=job.params.bootstrap),
     )
     low, high = (rating.low, rating.high) if rating else (None, None)
@@ -264,13 +303,14 @@ def _reasons(table: pa.Table) -> dict[str, int]:
     return +counts
 
 
-def _spec(name: str, section: str, per: str) -> StageSpec:
+def _spec(name: str, section: str, per: str, rivals: Mapping[str, str]) -> StageSpec:
     return StageSpec(
         name=name,
         params=Params,
         section=section,
         inputs={
             "model": "models/{key}",
+            **rivals,
             "before": "data/evaluate/{parent}",
             "evalset": "data/evalset",
             "encoder": "models/encoder",
@@ -284,5 +324,5 @@ def _spec(name: str, section: str, per: str) -> StageSpec:
     )
 
 
-SPEC = _spec("evaluate", "evaluate", "round")
-JUDGE = _spec("judge", "evaluation", "model")
+SPEC = _spec("evaluate", "evaluate", "round", {"parent": "models/{parent}"})
+JUDGE = _spec("judge", "evaluation", "model", {})

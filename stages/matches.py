@@ -68,8 +68,8 @@ class ModelPlayer:
 
     name = "model"
 
-    def __init__(self, speaker: Speaker) -> None:
-        self.speaker = speaker
+    def __init__(self, speaker: Speaker, name: str = name) -> None:
+        self.speaker, self.name = speaker, name
 
     def moves(self, boards: Sequence[chess.Board]) -> list[chess.Move | None]:
         """The first move of the explanation of each board, its history known."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -54,6 +55,19 @@ def load_speaker(job: Job[Any], model: Artifact, batch_size: int) -> Speaker:
     loading = Loading(model.path, encoder.path / "expert", batch_size, job.generation.precision)
     _kept = (wanted, _loaded(loading, machine))
     return _kept[1]
+
+
+@contextmanager
+def another_speaker(job: Job[Any], model: Artifact, batch_size: int) -> Iterator[Speaker]:
+    """A second model that explains, beside the one that is kept."""
+    encoder = job.inputs["encoder"].path / "expert"
+    speaker = _loaded(
+        Loading(model.path, encoder, batch_size, job.generation.precision), job.machine
+    )
+    try:
+        yield speaker
+    finally:
+        speaker.close()
 
 
 def write_identity(out: Path, speaker: Speaker) -> None:

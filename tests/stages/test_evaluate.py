@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,13 +17,14 @@ from round_project import KEY, NODES, TeacherSpeaks, copy_of_round
 from queen.commands.standing import standing
 from queen.engines.analysis import Limit
 from queen.engines.judge import MoveJudge
+from queen.engines.match import read_record
 from queen.engines.pool import Analyser
 from queen.errors import QueenError
 from queen.evaluation.truth import count_prose
 from queen.generation.decode import Completion, Sampling
 from queen.generation.speaker import Asked
 from queen.language.ground import Ground
-from queen.lineage.artifact import Artifact, open_artifact
+from queen.lineage.artifact import Artifact, open_artifact, read_json
 from queen.lineage.state import open_state
 from queen.lineage.verdicts import FILE
 from stages import evaluate
@@ -79,11 +81,12 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (root / FILE).unlink()
     params = yaml.safe_load((root / "params.yaml").read_text())
     (root / "params.yaml").write_text(yaml.safe_dump({**params, "evaluation": BOTH_WAYS}))
-    set_round(root, EVALUATION)
+    set_round(root, {**EVALUATION, "duel": {"games": 4}})
     settings = engine_settings(EngineParams(hash_mb=1), Machine(workers=1))
     with Analyser(settings) as analyser, pytest.MonkeyPatch.context() as patch:
         judge = MoveJudge(analyser, Limit(nodes=400), None, 0.1, 0.0)
         patch.setattr(evaluate, "load_speaker", lambda *_: Faltering(judge))
+        patch.setattr(evaluate, "another_speaker", lambda *_: nullcontext(Faltering(judge)))
         for stage in ("judge@pawn", "judge@pawn1", f"evaluate@{KEY}"):
             run_stage(stage, root)
     return root
@@ -106,6 +109,22 @@ def test_like_evaluations_are_compared(project: Path) -> None:
     assert (found.path / evaluate.VERDICT).is_file()
     assert found.record.counts["games"] == 8
     assert found.record.identities["speaker"] == Faltering.identity
+
+
+def test_a_round_is_put_to_the_sequential_test_and_its_verdict_says_so(project: Path) -> None:
+    found = open_artifact(project / f"data/evaluate/{KEY}")
+    told = read_json(found.file(evaluate.SUMMARY))["duel"]
+    games = read_record(found.file(evaluate.DUEL))
+    assert found.record.counts["duel"] == told["games"] == len(games) == 4
+    assert {(game.white, game.black) for game in games} == {
+        ("model", "parent"),
+        ("parent", "model"),
+    }
+    assert told["state"] == "undecided"
+    reason = read_json(found.file(evaluate.VERDICT))["reason"]
+    assert f"sequential test undecided (LLR {told['llr']:.2f})" in reason
+    base = open_artifact(project / "data/evaluate/pawn1")
+    assert not (base.path / evaluate.DUEL).exists()
 
 
 def test_opponents_that_are_not_installed_are_counted(project: Path) -> None:
