@@ -25,7 +25,8 @@ from queen.games.chess.archives import read_chunks
 from queen.games.chess.pgn import EMPTY
 from queen.positions.cutting import Part, parts
 from queen.positions.extraction import FAULTS, Filters, Tally, extract
-from queen.positions.reading import ReaderName, reader_named
+from queen.positions.readers import reader_named
+from queen.positions.reading import ReaderName
 
 ROW_GROUP = 1 << 17
 _REPEATED = ["game", "white_elo", "black_elo", "result", "eval_mate"]

@@ -1,4 +1,4 @@
-"""What a reader of games gives: the plies of many games as arrays. Who reads is a choice."""
+"""What a reader of games gives: the plies of many games as arrays."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from queen.errors import QueenError
 from queen.positions.headers import Start
 from queen.positions.packed import POSITION_BYTES, Packed
 
@@ -62,25 +61,6 @@ class Reader(Protocol):
     """Reads games; every reader gives the same plies for the same text."""
 
     def read(self, games: Sequence[Movetext]) -> Plies: ...
-
-
-def reader_named(name: ReaderName) -> Reader:
-    """The reader of a name; `auto` takes the fast one where it is installed."""
-    if name != "python-chess":
-        try:
-            from queen.positions.rust_reader import RustReader
-
-            return RustReader()
-        except ImportError as error:
-            if name == "rust":
-                raise QueenError(
-                    "the fast reader is not installed",
-                    where="extract.reader",
-                    remedy="pip install rust-pgn-reader-python-binding, or set reader=auto",
-                ) from error
-    from queen.positions.reference import ReferenceReader
-
-    return ReferenceReader()
 
 
 def no_plies(games: int) -> Plies:

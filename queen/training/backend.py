@@ -1,4 +1,4 @@
-"""What computes gradients and takes steps: torch here, DeepSpeed behind the same door."""
+"""What computes gradients and takes steps: torch here, DeepSpeed in `zero`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from queen.training.checkpoint import matching
-from queen.training.settings import SettingsError, TrainSettings
+from queen.training.settings import TrainSettings
 from queen.training.world import World
 
 
@@ -64,31 +64,6 @@ class Backend(Protocol):
 
 Group = dict[str, Any]
 MakeGroups = Callable[[Any], list[Group]]
-
-
-def open_backend(
-    model: nn.Module, make_groups: MakeGroups, settings: TrainSettings, world: World
-) -> Backend:
-    """The backend a run asks for.
-
-    Args:
-        make_groups: gives torch's parameter groups of a model, each with `params`, `lr` and
-            `weight_decay`.
-
-    Raises:
-        SettingsError: settings that the backend cannot follow.
-    """
-    if settings.backend == "deepspeed":
-        from queen.training.zero import DeepSpeedBackend
-
-        return DeepSpeedBackend(model, make_groups, settings, world)
-    if settings.precision == "bf16_weights":
-        raise SettingsError(
-            "the torch backend keeps weights in float32",
-            where="training.precision",
-            remedy="set training.precision=bf16, or training.backend=deepspeed",
-        )
-    return TorchBackend(model, make_groups(model), settings, world)
 
 
 def trained(model: nn.Module) -> dict[str, nn.Parameter]:

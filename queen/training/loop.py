@@ -34,11 +34,11 @@ from queen.training import checkpoint as ck
 from queen.training.backend import (
     Backend,
     Group,
-    open_backend,
     recomputing,
     saved_buffers,
     trained,
 )
+from queen.training.backends import open_backend
 from queen.training.figures import Meter, unit_of
 from queen.training.progress import ShowProgress
 from queen.training.settings import SettingsError, TrainSettings

@@ -11,7 +11,7 @@ from queen.positions.cutting import Part
 from queen.positions.extraction import Filters, Rating, Tally, extract, sampled
 from queen.positions.headers import facts_of, speed_of, start_of
 from queen.positions.packed import pack, unpack
-from queen.positions.reading import reader_named
+from queen.positions.readers import reader_named
 from queen.positions.reference import ReferenceReader
 from queen.positions.rust_reader import RustReader
 from queen.positions.schema import OCCURRENCES, move_code
