@@ -96,7 +96,7 @@ def work(job: Job[Params], shard: Shard, out: Path) -> None:
         "weights": weights_digest(model),
         "encoder": expert.digest if expert else "",
     }
-    write_model(job, model, tokenizer, out, told)
+    write_model(model, tokenizer, out, told)
 
 
 def assemble(job: Job[Params], folders: Sequence[Path], out: Path) -> Draft:

@@ -160,9 +160,7 @@ def phase_seed(seed: int, name: str) -> int:
     return zlib.crc32(f"{seed} {name}".encode())
 
 
-def write_model(
-    job: Job[Any], model: QueenModel, tokenizer: Any, out: Path, told: Mapping[str, Any]
-) -> None:
+def write_model(model: QueenModel, tokenizer: Any, out: Path, told: Mapping[str, Any]) -> None:
     """A folder in Hugging Face's format: config, safetensors, tokenizer; and the curve."""
     model.save_pretrained(out / MODEL)
     tokenizer.save_pretrained(out / MODEL)

@@ -83,7 +83,7 @@ def tune(
         "weights": weights_digest(model),
         "encoder": expert.digest if expert else "",
     }
-    write_model(job, model, tokenizer, out, told)
+    write_model(model, tokenizer, out, told)
 
 
 def told_examples(job: Job[Any], role: str) -> list[Example]:

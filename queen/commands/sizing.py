@@ -167,7 +167,7 @@ def make_sizes(root: Path, state: State, choices: Sequence[str]) -> Sized:
     assumed = build(Assumptions, params.get("plan", {}), "plan")
     found = _encoder(params, root, state)
     encoder = found or assumed.encoder
-    counts = _counts(params, root, state, encoder)
+    counts = _counts(params, root, encoder)
     encoder = encoder if counts.bridges else NO_ENCODER
     micro, length = _largest(params)
     works = tuple(_works(params, assumed))
@@ -214,14 +214,14 @@ def _encoder(params: Mapping[str, Any], root: Path, state: State) -> EncoderShap
     return EncoderShape(net.n_states, net.width, sum(each.numel() for each in net.parameters()))
 
 
-def _counts(params: Mapping[str, Any], root: Path, state: State, encoder: EncoderShape) -> Counts:
+def _counts(params: Mapping[str, Any], root: Path, encoder: EncoderShape) -> Counts:
     from queen.networks.build import EncoderInfo, scratch_config
     from queen.networks.counts import CHESS_TOKENS, count, grown_vocabulary
 
     pawn = _stage(params, "pawn")
     decoder: DecoderSettings | PretrainedSettings = pawn.decoder
     if isinstance(decoder, PretrainedSettings):
-        config = _pretrained(decoder, root, state)
+        config = _pretrained(decoder, root)
         size = config.vocab_size + CHESS_TOKENS
     else:
         size = _stage(params, "tokenizer").vocab_size
@@ -231,7 +231,7 @@ def _counts(params: Mapping[str, Any], root: Path, state: State, encoder: Encode
     return count(config, size, pawn.bridge, info, frozen)
 
 
-def _pretrained(decoder: PretrainedSettings, root: Path, state: State) -> Any:
+def _pretrained(decoder: PretrainedSettings, root: Path) -> Any:
     """The config of a decoder that is taken over: by its shape, else by its folder."""
     from transformers import AutoConfig
 

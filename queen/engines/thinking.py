@@ -98,6 +98,8 @@ class Limits:
     """What a `go` command says; times in milliseconds, None where it says nothing.
 
     Attributes:
+        depth, nodes, mate: bounds of a search. Networks search nothing, so that players of ours
+            answer as if these were not there.
         moves: the only moves to choose from, in UCI; empty for all.
         endless: `infinite` or `ponder`: no answer before it is asked for.
     """

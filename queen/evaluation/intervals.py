@@ -1,4 +1,4 @@
-"""Confidence intervals: bootstrap by game for shares of positions, Wilson's for plain counts.
+"""Confidence intervals by bootstrap over games, for shares of positions.
 
 Positions of one game are alike, so games and not positions are drawn again. Source: METHOD
 section 1 (Verdict of a round).
@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.stats import norm
 
 from queen.errors import QueenError
 
@@ -37,23 +36,6 @@ class Interval:
     @property
     def below_zero(self) -> bool:
         return self.high < 0.0
-
-
-def wilson(successes: int, trials: int, level: float = 0.95) -> tuple[float, float]:
-    """Wilson's score interval of a share of independent trials; (0, 1) without trials."""
-    if not 0 <= successes <= trials:
-        raise QueenError(f"{successes} successes in {trials} trials", remedy="check the counts")
-    if trials == 0:
-        return 0.0, 1.0
-    z = float(norm.ppf(0.5 + level / 2.0))
-    share = successes / trials
-    middle = share + z**2 / (2 * trials)
-    reach = z * math.sqrt(share * (1 - share) / trials + z**2 / (4 * trials**2))
-    scale = 1 + z**2 / trials
-    # The bounds touch 0 and 1 exactly where no trial, or every trial, succeeds.
-    low = 0.0 if successes == 0 else (middle - reach) / scale
-    high = 1.0 if successes == trials else (middle + reach) / scale
-    return low, high
 
 
 def cluster_bootstrap(

@@ -10,8 +10,8 @@ A position the engine failed on says nothing about the answer: it is left out an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import chess
@@ -85,26 +85,6 @@ class LineScore:
             return True
         steps = (self.first, *self.line)
         return "unjudged" not in steps
-
-
-@dataclass(frozen=True)
-class Substantiation:
-    """Shares over positions.
-
-    Attributes:
-        positions: the denominator. unjudged: left out of it, the engine having failed.
-        parseable: share of answers. legal: share whose first move is legal besides.
-        line_legal: share whose every move is.
-        fnmr: share whose first move is no mistake. nmr: the same of lines, by plies.
-    """
-
-    positions: int
-    unjudged: int
-    parseable: float
-    legal: float
-    line_legal: float
-    fnmr: float
-    nmr: Mapping[int, float] = field(default_factory=dict)
 
 
 def needed_searches(position: Position, answer: Answer, depth: int = max(DEPTHS)) -> list[Item]:
@@ -203,30 +183,6 @@ def losses_of(verdicts: Sequence[RootVerdict | EngineFailure]) -> Loss:
         return None if isinstance(verdict, EngineFailure) else verdict.loss(uci)
 
     return loss
-
-
-def substantiation(scores: Sequence[LineScore], depths: Sequence[int] = DEPTHS) -> Substantiation:
-    """Shares over all answers; NaN where none was judged."""
-    judged = [score for score in scores if score.judged]
-
-    def share(count: int) -> float:
-        return count / len(judged) if judged else float("nan")
-
-    return Substantiation(
-        positions=len(judged),
-        unjudged=len(scores) - len(judged),
-        parseable=share(sum(score.parseable for score in judged)),
-        legal=share(sum(score.parseable and score.legal for score in judged)),
-        line_legal=share(sum(score.legal and score.line_legal for score in judged)),
-        fnmr=share(sum(score.first_sound for score in judged)),
-        nmr={k: share(sum(score.sound_to(k) for score in judged)) for k in depths},
-    )
-
-
-def both_judged(child: Sequence[LineScore], parent: Sequence[LineScore]) -> list[int]:
-    """Places at which both answers were judged: what a paired difference is taken over."""
-    pairs = enumerate(zip(child, parent, strict=True))
-    return [n for n, (one, other) in pairs if one.judged and other.judged]
 
 
 def _step(loss: float | None, mistake: float) -> Step:

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import chess
 
 from queen.games.chess import facts
 from queen.games.chess.position import Position
-from queen.language.explanation import Explanation
 from queen.language.ground import Ground
 from queen.language.vocabulary import BOARD_KINDS, IMPOSSIBLE, Claim
-
-__all__ = ["Claim", "TrueShare", "board_holds", "checkable", "holds", "true_share"]
 
 BACK_RANK = {chess.WHITE: chess.BB_RANK_1, chess.BLACK: chess.BB_RANK_8}
 
@@ -38,53 +34,6 @@ def board_holds(claim: Claim, ground: Ground) -> bool:
     decide = _DECIDERS[claim.kind]
     board = ground.after(claim.at)
     return board is not None and decide(board, *claim.args)
-
-
-@dataclass(frozen=True)
-class TrueShare:
-    """How much of an explanation's prose is about its position.
-
-    Attributes:
-        sentences: all of them.
-        checkable: those with a claim that the board decides.
-        true: those of them that hold.
-        by_kind: (checkable, true) for each kind of claim.
-    """
-
-    sentences: int
-    checkable: int
-    true: int
-    by_kind: dict[str, tuple[int, int]]
-
-    @property
-    def checkable_share(self) -> float:
-        """Checkable of all sentences; 0 for no prose."""
-        return self.checkable / self.sentences if self.sentences else 0.0
-
-    @property
-    def share(self) -> float:
-        """True of the checkable; 0 if none is."""
-        return self.true / self.checkable if self.checkable else 0.0
-
-
-def true_share(explanation: Explanation, position: Position) -> TrueShare:
-    """Check all board claims of the prose against a position, its own or another."""
-    ground = Ground(position)
-    verdicts = [
-        (claim.kind, board_holds(claim, ground))
-        for sentence in explanation.prose
-        for claim in sentence.claims
-        if checkable(claim)
-    ]
-    by_kind = {
-        kind: (
-            sum(1 for k, _ in verdicts if k == kind),
-            sum(1 for k, true in verdicts if k == kind and true),
-        )
-        for kind in sorted({kind for kind, _ in verdicts})
-    }
-    true = sum(1 for _, verdict in verdicts if verdict)
-    return TrueShare(len(explanation.prose), len(verdicts), true, by_kind)
 
 
 def stands(board: chess.Board, unit: str) -> chess.Square | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from queen.language.ground import Ground, Line
@@ -42,20 +42,6 @@ class Node:
         """From the judge's verdict."""
         line, values = tuple(verdict.best_line), dict(verdict.values)
         return cls(verdict.best, verdict.best_move, line, values, verdict.mistake)
-
-    @classmethod
-    def from_line(cls, expected: float, line: Line) -> Node:
-        """From a search's score and line alone, the game not over."""
-        return cls(expected, line[0], line, {line[0]: expected})
-
-    @classmethod
-    def from_loss(cls, best: float, move: str, loss: float, mistake: float = 0.10) -> Node:
-        """From what a position is worth and what one move there gives away, all else unknown."""
-        return cls(best, move if loss <= 0 else "", (), {move: best - loss}, mistake)
-
-    def with_loss(self, move: str, loss: float) -> Node:
-        """The same, and what one more move gives away."""
-        return replace(self, values={**self.values, move: self.best - loss})
 
     def value(self, move: str) -> float:
         """A move's expected score; the best move's is the position's. KeyError if not judged."""

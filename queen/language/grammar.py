@@ -9,7 +9,7 @@ written again and must give the very same text.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
@@ -287,9 +287,3 @@ def _uci(move: str) -> str:
 def listed(words: Sequence[str]) -> str:
     """`a`, `a and b`, `a, b and c`."""
     return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
-
-
-def skeleton_share(texts: Iterable[str]) -> dict[str, float]:
-    """Of all sentences, the share of each skeleton; those that fit none count under ``."""
-    names = [found[0].skeleton.name if (found := recognise(t)) else "" for t in texts]
-    return {name: names.count(name) / len(names) for name in sorted(set(names))}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import chess
 import pytest
 from hypothesis import given, settings
@@ -17,12 +15,10 @@ from queen.engines.workers import EngineSettings
 from queen.evaluation.substantiation import (
     Answer,
     LineScore,
-    both_judged,
     losses_of,
     measure,
     needed_searches,
     score_line,
-    substantiation,
 )
 from queen.games.chess.position import Position
 
@@ -125,29 +121,11 @@ def test_illegal_moves_and_text_that_does_not_parse_are_mistakes() -> None:
     assert not score(Answer(None)).legal
 
 
-def test_the_denominator_is_all_positions() -> None:
-    scores = [
-        score(Answer("e2e4", RUY)),
-        score(Answer("e2e4", RUY[:2])),
-        score(Answer("e2e5", ("e2e5",))),
-        score(Answer("e2e4", RUY, parseable=False)),
-        score(Answer("e2e4", ("e2e4", "e2e4"))),
-    ]
-    found = substantiation(scores)
-    assert (found.positions, found.unjudged) == (5, 0)
-    assert found.parseable == pytest.approx(4 / 5)
-    assert found.legal == pytest.approx(3 / 5)
-    assert found.line_legal == pytest.approx(2 / 5)
-    assert found.fnmr == pytest.approx(3 / 5)
-    assert found.nmr == {1: 3 / 5, 3: 1 / 5, 5: 1 / 5}
-    assert math.isnan(substantiation([]).fnmr)
-
-
-def test_positions_the_engine_failed_on_are_left_out_and_counted() -> None:
+def test_an_answer_on_which_the_engine_failed_is_not_judged() -> None:
     good, failed = score(Answer("e2e4", RUY)), score(Answer("e2e4", RUY), lambda fen, uci: None)
-    found = substantiation([good, failed])
-    assert (found.positions, found.unjudged, found.fnmr) == (1, 1, 1.0)
-    assert both_judged([good, failed, good], [good, good, failed]) == [0]
+    assert good.judged
+    assert not failed.judged
+    assert score(Answer("e2e4", RUY, parseable=False), lambda fen, uci: None).judged
 
 
 moves = st.sampled_from(["e2e4", "e7e5", "g1f3", "b8c6", "d2d4", "zzz", "e2e5", "0000"])

@@ -9,11 +9,10 @@ import pytest
 from derivation import derive
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from language_data import claims, explained, many_positions, positions
+from language_data import claims, many_positions, positions
 
 from queen.games.chess.position import Position
-from queen.language.claims import board_holds, checkable, holds, true_share
-from queen.language.explanation import Candidate, Explanation, Sentence
+from queen.language.claims import board_holds, checkable, holds
 from queen.language.ground import Ground
 from queen.language.observe import observations
 from queen.language.vocabulary import BOARD_KINDS, ENGINE_KINDS, IMPOSSIBLE, Claim
@@ -85,30 +84,3 @@ def test_every_board_kind_can_be_decided_and_no_engine_kind() -> None:
         with pytest.raises(KeyError):
             board_holds(Claim(kind), Ground(START))
     assert not holds(Claim(IMPOSSIBLE, (), ("<N><g1><g3>",)), START)
-
-
-@settings(max_examples=50, deadline=None)
-@given(explained())
-def test_true_share_counts_what_the_second_way_finds(pair: tuple[Explanation, Position]) -> None:
-    explanation, position = pair
-    found = true_share(explanation, position)
-    board = position.board()
-    claimed = [c for s in explanation.prose for c in s.claims if checkable(c)]
-    assert found.sentences == len(explanation.prose)
-    assert found.checkable == len(claimed)
-    assert found.true == sum(c.kind != IMPOSSIBLE and derive(c, board) for c in claimed)
-    assert sum(true for _, true in found.by_kind.values()) == found.true
-
-
-def test_true_share_of_a_small_text() -> None:
-    prose = (
-        Sentence("The <N> on <g1> is in place.", (Claim("piece", (), ("Ng1",)),)),
-        Sentence("The <Q> on <e4> hangs.", (Claim("hanging", (), ("Qe4",)),)),
-        Sentence("A free remark."),
-    )
-    explanation = Explanation(START.fen, "e2e4", ("e2e4",), (Candidate("e2e4", 0.5),), prose)
-    found = true_share(explanation, START)
-    assert (found.share, found.checkable_share) == (0.5, 2 / 3)
-    assert found.by_kind == {"hanging": (1, 0), "piece": (1, 1)}
-    empty = true_share(Explanation(START.fen, "e2e4", ("e2e4",), ()), START)
-    assert (empty.share, empty.checkable_share) == (0.0, 0.0)

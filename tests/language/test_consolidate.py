@@ -41,6 +41,11 @@ SPOILT = (
 )
 
 
+def one_move(move: str, loss: float) -> Node:
+    """What is known of a position of one half where only this move was judged."""
+    return Node(0.5, move if loss <= 0 else "", (), {move: 0.5 - loss})
+
+
 def child_text(position: Position, rng: random.Random, facts: EngineFacts) -> Explanation:
     """What a weak writer says: a truthful text about a random move, spoilt by three sentences."""
     ground = Ground(position)
@@ -184,7 +189,7 @@ def test_any_child_text_folds_soundly(data: st.DataObject) -> None:
         after = position.child(move)
         fits = _rewritten(other, other_position, after)
         loss = data.draw(st.sampled_from([0.0, 0.05, 0.3]))
-        known = {(): Node.from_loss(0.5, fits.best, loss)} if fits else {}
+        known = {(): one_move(fits.best, loss)} if fits else {}
         children.append(Child(move, fits, "" if fits else "no_best", EngineFacts(known)))
     inputs = Inputs(position, node, tuple(children))
     consolidated = consolidate(inputs, 1, 1)

@@ -147,13 +147,3 @@ def test_near_misses_make_no_claim(text: str) -> None:
 def test_moves_nobody_can_play_make_an_impossible_claim(text: str) -> None:
     assert [claim.kind for claim in read(text, START)] == [IMPOSSIBLE]
     assert stated(text) is not None
-
-
-def test_skeleton_share_counts_by_skeleton() -> None:
-    texts = [
-        "The <P> on <e4> hangs.",
-        "Here the <N> on <f3> hangs.",
-        "Hello.",
-        "Material is level.",
-    ]
-    assert grammar.skeleton_share(texts) == {"": 0.25, "hanging.0": 0.5, "level.0": 0.25}

@@ -21,8 +21,8 @@ from typer.testing import CliRunner
 
 from queen.cli import app
 from queen.errors import QueenError
-from queen.language.claims import Claim
 from queen.language.ground import Ground
+from queen.language.vocabulary import Claim
 from queen.language.voice import Voice
 from queen.lineage.artifact import Artifact, open_artifact, read_record
 from queen.lineage.params import ParamsError

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
+from collections.abc import Iterable
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +41,12 @@ def rows_of(artifact: Artifact) -> list[dict[str, Any]]:
 
 def after(row: dict[str, Any], line: str) -> list[str]:
     """The positions along a line, by their short names."""
-    return [pid_of(p.key) for p in position_of(row).descend(tuple(line.split()))]
+    return along(position_of(row), line.split())
+
+
+def along(start: Position, line: Iterable[str]) -> list[str]:
+    """The short names of the positions after each move of a line."""
+    return [pid_of(p.key) for p in accumulate(line, Position.child, initial=start)][1:]
 
 
 def bar(project: Path) -> Artifact:
@@ -106,7 +113,7 @@ def test_what_is_left_out_is_counted(project: Path) -> None:
 def test_a_line_is_clear_up_to_before_the_first_barred_position() -> None:
     start = Position("rnbqkbnr/pppppppp/8/8/8/8/PPPPPPPP/RNBQKBNR w KQkq - 0 1", ("e2e4",))
     line = ("e7e5", "g1f3", "b8c6", "f3g1", "c6b8", "g1f3")
-    pids = [pid_of(p.key) for p in start.descend(line)]
+    pids = along(start, line)
     assert pids[1] == pids[5]
     for barred, clear in [(pids[0], 0), (pids[1], 1), (pids[3], 3), ("none", 6)]:
         assert Guard(frozenset({barred}), frozenset()).clear_part(start, line) == line[:clear]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -70,13 +69,6 @@ class Position:
     def child(self, uci: str) -> Position:
         """The position after one more move (legality is checked by `board`)."""
         return Position(self.start, (*self.moves, uci))
-
-    def descend(self, line: tuple[str, ...]) -> Iterator[Position]:
-        """The positions after each move of a line."""
-        here = self
-        for uci in line:
-            here = here.child(uci)
-            yield here
 
 
 def _checked_board(fen: str) -> chess.Board:
