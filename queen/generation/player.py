@@ -16,20 +16,12 @@ import xxhash
 from torch import Tensor
 
 from queen.engines.players import game_rng
-from queen.engines.thinking import (
-    EXPLAIN,
-    GUIDED,
-    LONGEST,
-    Search,
-    Value,
-    chances,
-    draw_move,
-    score_words,
-)
+from queen.engines.thinking import Search, Value, chances, draw_move, score_words
 from queen.games.chess.notation import san_line
 from queen.games.chess.position import Position
 from queen.generation.explainer import Told, salvage
 from queen.generation.loading import Loading, load_generator
+from queen.generation.options import EXPLAIN, GUIDED, LONGEST
 from queen.generation.requests import Sampling
 from queen.generation.slots import Stepper
 from queen.generation.speaker import Asked, Legal, Speaker

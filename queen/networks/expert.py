@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from queen.games.chess.position import Position
+from queen.networks.digest import weights_digest
 from queen.networks.errors import NetworkError
 from queen.networks.lc0.encoder import Lc0Encoder, real_squares, unturned
 from queen.networks.lc0.history import Histories
-from queen.networks.lc0.load import weights_digest
 from queen.networks.lc0.moves import MOVES, policy_over_legal
 from queen.networks.lc0.planes import encode_histories, turned_squares
 from queen.networks.lc0.transform import is_canonical

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from queen.engines.score import expected_from_cp
 from queen.engines.thinking import (
-    EXPLAINING_OPTIONS,
     LEAST_S,
     POLICY_OPTIONS,
     TEMPERATURE,
@@ -25,6 +24,7 @@ from queen.engines.thinking import (
     wdl_words,
 )
 from queen.engines.uci import parse_option
+from queen.generation.options import EXPLAINING_OPTIONS
 
 LOGITS = {"e2e4": 0.0, "d2d4": -0.5, "g1f3": -3.0}
 

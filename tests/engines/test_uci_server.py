@@ -12,9 +12,10 @@ import pytest
 
 from queen.engines.players import MaterialPlayer
 from queen.engines.server import Engine, UciServer, read_board
-from queen.engines.thinking import EXPLAINING_OPTIONS, Search, Thinker, Value
+from queen.engines.thinking import Search, Thinker, Value
 from queen.errors import QueenError
 from queen.games.chess.position import PositionError
+from queen.generation.options import EXPLAINING_OPTIONS
 
 TAKES = "fen 4k3/8/8/3q4/4P3/8/8/4K3 w - - 0 1"
 WAIT_S = 20.0

@@ -27,7 +27,7 @@ from queen.generation.generic import GenericStepper
 from queen.generation.slots import Stepper
 from queen.generation.trie import MoveTrees
 from queen.language.prompts import explain_prompt
-from queen.networks.lc0.load import weights_digest
+from queen.networks.digest import weights_digest
 from queen.networks.queen import QueenModel
 
 GREEDY = Sampling(max_new_tokens=24)

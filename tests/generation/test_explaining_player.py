@@ -7,9 +7,10 @@ import pytest
 from generation_parts import RandomExpert, generator, model, positions
 
 from queen.engines.score import expected_from_cp
-from queen.engines.thinking import EXPLAINING_OPTIONS, Limits, Search, Value, defaults
+from queen.engines.thinking import Limits, Search, Value, defaults
 from queen.games.chess.position import Position
 from queen.generation.explainer import explain, salvage
+from queen.generation.options import EXPLAINING_OPTIONS
 from queen.generation.player import ExplainingPlayer, Halting, Said, explanation_words
 from queen.generation.speaker import Speaker
 

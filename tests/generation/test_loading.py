@@ -14,9 +14,10 @@ from queen.generation.requests import GenerationError, Sampling
 from queen.generation.speaker import Asked
 from queen.language.tokenizer import save_tokenizer
 from queen.networks.build import BridgeSettings, DecoderSettings, EncoderInfo, build_queen
+from queen.networks.digest import weights_digest
 from queen.networks.lc0.config import Lc0Config
 from queen.networks.lc0.format import POLICY_CONVOLUTION, SE_HEADS, VALUE_WDL, NetFormat
-from queen.networks.lc0.load import save_encoder, weights_digest
+from queen.networks.lc0.load import save_encoder
 from queen.networks.lc0.resnet import ResNetShape, build_resnet
 from queen.networks.queen import QueenModel
 

@@ -8,8 +8,8 @@ import torch
 from queen_parts import SIZE, queen, queen_of, states, tokens
 from torch import Tensor
 
+from queen.networks.digest import weights_digest
 from queen.networks.freezing import HEAD_ROWS, ROWS, freeze, parameter_groups, thaw
-from queen.networks.lc0.load import weights_digest
 from queen.networks.queen import QueenModel
 
 

@@ -17,8 +17,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from queen.errors import QueenError
 from queen.language.tokenizer import add_chess_tokens, piece_ids, square_ids
 from queen.networks.build import BridgeSettings, bridge_pretrained
+from queen.networks.digest import weights_digest
 from queen.networks.errors import NetworkError
-from queen.networks.lc0.load import weights_digest
 from queen.networks.pretrained import folder_digest, load_config, load_decoder, locate_decoder
 from queen.networks.queen import QueenModel
 

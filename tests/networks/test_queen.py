@@ -17,8 +17,8 @@ from queen.networks.build import (
     Vocabulary,
     build_queen,
 )
+from queen.networks.digest import weights_digest
 from queen.networks.errors import NetworkError
-from queen.networks.lc0.load import weights_digest
 from queen.networks.queen import QueenModel, decoder_layers, freeze
 from queen.networks.settings import reads_fen
 

@@ -50,9 +50,10 @@ from queen.lineage.artifact import (
     write_json,
 )
 from queen.lineage.verdicts import Judgement
+from queen.networks.digest import weights_digest
 from queen.networks.lc0.config import Lc0Config
 from queen.networks.lc0.format import POLICY_CONVOLUTION, SE_HEADS, VALUE_WDL, NetFormat
-from queen.networks.lc0.load import save_encoder, weights_digest
+from queen.networks.lc0.load import save_encoder
 from queen.networks.lc0.resnet import ResNetShape, build_resnet
 from queen.search.candidates import weigh
 from queen.search.tree import Limits, Tree, grow

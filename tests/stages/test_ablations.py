@@ -19,7 +19,7 @@ from queen.language.questions import bank
 from queen.language.tokenizer import decode, encode, load_tokenizer, train_tokenizer
 from queen.lineage.artifact import open_artifact, read_json
 from queen.networks.build import EncoderInfo, build_queen
-from queen.networks.lc0.load import weights_digest
+from queen.networks.digest import weights_digest
 from queen.networks.queen import QueenModel
 from queen.networks.settings import BridgeSettings, DecoderSettings
 from stages.audit.books import BOOKS

@@ -24,7 +24,8 @@ from queen.language.explanation import parse
 from queen.language.prompts import explain_prompt
 from queen.language.tokenizer import save_tokenizer, train_tokenizer
 from queen.networks.build import BridgeSettings, DecoderSettings, EncoderInfo, build_queen
-from queen.networks.lc0.load import load_encoder, weights_digest
+from queen.networks.digest import weights_digest
+from queen.networks.lc0.load import load_encoder
 from stages.explaining import (
     ModelChoice,
     as_json,

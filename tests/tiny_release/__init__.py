@@ -23,7 +23,8 @@ from queen.lineage.artifact import (
 )
 from queen.lineage.verdicts import Judgement
 from queen.networks.build import BridgeSettings, DecoderSettings, EncoderInfo, build_queen
-from queen.networks.lc0.load import build, load_net, save_encoder, weights_digest
+from queen.networks.digest import weights_digest
+from queen.networks.lc0.load import build, load_net, save_encoder
 from queen.networks.lc0.random_net import RandomShape, random_net
 from queen.networks.lc0.write import write_net
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from queen.networks.digest import weights_digest
 from queen.networks.expert import Expert
-from queen.networks.lc0.load import weights_digest
 from queen.networks.queen import freeze, thaw
 from queen.training.backend import Float32Attention
 from queen.training.curriculum import question_examples

@@ -17,14 +17,7 @@ if TYPE_CHECKING:
     from queen.networks.lc0.config import Lc0Config
     from queen.networks.lc0.encoder import Lc0Encoder, Lc0Output, real_squares
     from queen.networks.lc0.errors import NetError, UnsupportedNet
-    from queen.networks.lc0.load import (
-        Lc0Net,
-        build,
-        load_encoder,
-        load_net,
-        save_encoder,
-        weights_digest,
-    )
+    from queen.networks.lc0.load import Lc0Net, build, load_encoder, load_net, save_encoder
     from queen.networks.lc0.moves import MOVES, legal_indices, move_index, policy_over_legal
     from queen.networks.lc0.planes import black_to_move, encode_planes
 
@@ -32,7 +25,7 @@ _HOMES = {
     "config": ("Lc0Config",),
     "encoder": ("Lc0Encoder", "Lc0Output", "real_squares"),
     "errors": ("NetError", "UnsupportedNet"),
-    "load": ("Lc0Net", "build", "load_encoder", "load_net", "save_encoder", "weights_digest"),
+    "load": ("Lc0Net", "build", "load_encoder", "load_net", "save_encoder"),
     "moves": ("MOVES", "legal_indices", "move_index", "policy_over_legal"),
     "planes": ("black_to_move", "encode_planes"),
 }
@@ -56,7 +49,6 @@ __all__ = [
     "policy_over_legal",
     "real_squares",
     "save_encoder",
-    "weights_digest",
 ]
 
 

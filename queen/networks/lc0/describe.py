@@ -8,10 +8,11 @@ from typing import Any
 import torch
 
 from queen.games.chess.position import Position
+from queen.networks.digest import weights_digest
 from queen.networks.lc0.attention_body import AttentionShape
 from queen.networks.lc0.config import Lc0Config
 from queen.networks.lc0.encoder import Lc0Encoder
-from queen.networks.lc0.load import build, load_encoder, load_net, weights_digest
+from queen.networks.lc0.load import build, load_encoder, load_net
 from queen.networks.lc0.moves import policy_over_legal
 from queen.networks.lc0.planes import encode_planes
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import warnings
@@ -14,8 +13,9 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from torch import Tensor, nn
+from torch import Tensor
 
+from queen.networks.digest import weights_digest as weights_digest
 from queen.networks.lc0.bodies import body_for
 from queen.networks.lc0.config import Lc0Config, sizes_of
 from queen.networks.lc0.encoder import Lc0Encoder
@@ -98,16 +98,6 @@ def load_encoder(folder: Path | str) -> Lc0Encoder:
             remedy="make the encoder's folder again from its network file",
         ) from error
     return _loaded(config, state, str(folder / WEIGHTS_FILE))
-
-
-def weights_digest(module: nn.Module) -> str:
-    """SHA-256 over a module's state: names, types, shapes and bytes, in order of name."""
-    digest = hashlib.sha256()
-    for name, tensor in sorted(module.state_dict().items()):
-        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-        flat = tensor.detach().cpu().contiguous().flatten()
-        digest.update(flat.view(torch.uint8).numpy().data)
-    return digest.hexdigest()
 
 
 def _warn_of_absent(name: str, absent: list[str]) -> None:

@@ -13,6 +13,7 @@ from lc0_attention_by_hand import AttentionByHand
 from lc0_by_hand import softmax
 from lc0_writer import LINEAR16
 
+from queen.networks.digest import weights_digest
 from queen.networks.lc0 import (
     MOVES,
     NetError,
@@ -21,7 +22,6 @@ from queen.networks.lc0 import (
     load_encoder,
     load_net,
     save_encoder,
-    weights_digest,
 )
 from queen.networks.lc0.describe import describe
 from queen.networks.lc0.load import net_of

@@ -11,6 +11,7 @@ from lc0_writer import RandomNet
 from safetensors.torch import load_file, save_file
 
 from queen.games.chess.position import Position
+from queen.networks.digest import weights_digest
 from queen.networks.lc0 import (
     Lc0Encoder,
     NetError,
@@ -20,7 +21,6 @@ from queen.networks.lc0 import (
     load_net,
     policy_over_legal,
     save_encoder,
-    weights_digest,
 )
 from queen.networks.lc0.describe import describe, opinion_of, read_encoder
 
