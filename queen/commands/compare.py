@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from queen.commands.common import here
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -34,13 +36,12 @@ def compare(
     Differences are paired, position by position: of each model and the one named before it, and
     of every --pair.
     """
-    from queen.lineage.state import find_project, open_state
     from stages.comparing import asked_for
     from stages.comparing import compare as run
 
-    root = find_project()
+    root, state = here()
     asked = asked_for(models, pair or [], split.value, games)
-    found = run(root, open_state(root), asked)
+    found = run(root, state, asked)
     if as_json:
         print(json.dumps(found, indent=2))
         return

@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from queen.commands import common
 from queen.errors import QueenError
 
 ModelName = Annotated[
@@ -37,7 +38,7 @@ def uci(model: ModelName = None, project: ProjectFolder = None) -> None:
         with contextlib.suppress(BrokenPipeError):  # nobody listens: the commands end as well
             os.write(out, f"{line}\n".encode())
 
-    playable = find_playable(_project(project), model)
+    playable = find_playable(_players_project(project), model)
     status = UciServer(engine_of(playable), write).serve(read_lines(sys.stdin.fileno()))
     raise typer.Exit(status)
 
@@ -69,7 +70,7 @@ def match(
     from stages.playing import find_playable, player_of
     from stages.settings import build
 
-    root = _project(project)
+    root = _players_project(project)
     plan = MatchPlan(parse_depths(depths), games, seed, opponent, skill)
     playable = find_playable(root, model)
     side = Side(playable.name, playable.content, lambda: player_of(playable))
@@ -89,10 +90,9 @@ def release(
 
     At most 10 MB in all; the encoder is named by its digests and fetched where it is needed.
     """
-    from queen.lineage.state import find_project
     from stages.releasing import release as make
 
-    made = make(find_project(), model, name)
+    made = make(common.project(), model, name)
     size = sum(entry.size for entry in made.record.files)
     print(f"{made.path} ({size / 1e6:.1f} MB, {made.content[:12]})")
 
@@ -105,7 +105,7 @@ def _own_stdout() -> int:
     return own
 
 
-def _project(named: Path | None) -> Path:
+def _players_project(named: Path | None) -> Path:
     """The project named, around the working folder, or that this code lies in.
 
     A chess program starts its engines wherever it likes.
@@ -117,7 +117,7 @@ def _project(named: Path | None) -> Path:
         return find_project(named)
     home = Path(queen.__file__).resolve().parents[1]
     try:
-        return find_project()
+        return common.project()
     except QueenError:
         if is_project(home):
             return home

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from queen.commands.common import AsJson, project
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -27,13 +29,12 @@ def stats(
     rows: Annotated[
         int, typer.Option(min=0, help="look at about so many rows, evenly chosen; 0 for all")
     ] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="plain JSON instead of tables")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """How many positions, from where, of which phase and material, and how labels are spread."""
-    from queen.lineage.state import find_project
     from stages.surveying import artifacts_of, surveyed
 
-    found = [surveyed(each, rows) for each in artifacts_of(find_project(), artifact)]
+    found = [surveyed(each, rows) for each in artifacts_of(project(), artifact)]
     if as_json:
         print(json.dumps([each.as_dict() for each in found], indent=2))
         return
@@ -51,10 +52,9 @@ def export(
     ] = "engine",
 ) -> None:
     """Write the labelled positions as parquet shards with a data card, for `datasets`."""
-    from queen.lineage.state import find_project
     from stages.exporting import export_positions
 
-    done = export_positions(find_project(), folder, label_source)
+    done = export_positions(project(), folder, label_source)
     print(f"{folder}: {done.rows:,} positions in {done.shards} shards, with README.md")
 
 

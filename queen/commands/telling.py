@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-AsJson = Annotated[bool, typer.Option("--json", help="plain JSON")]
+from queen.commands.common import AsJson, here, project
 
 
 def explain(
@@ -33,7 +33,7 @@ def explain(
 
     from stages import explaining
 
-    root = _project()
+    root = project()
     position = explaining.read_position(fen, moves)
     chosen = explaining.choose_model(root, model)
     told = explaining.explain_with(root, chosen, position, free=free, tokens=max_tokens)
@@ -49,11 +49,9 @@ def report(
 ) -> None:
     """Write one self-contained HTML page: rounds, accuracy, drops, examples with boards."""
     from queen.commands.standing import standing
-    from queen.lineage.state import open_state
     from stages.report.page import write_report
 
-    root = _project()
-    state = open_state(root)
+    root, state = here()
     rows, _ = standing(root, state)
     size = write_report(root, state, rows, out)
     print(f"{out} ({size / 2**20:.1f} MB)")
@@ -72,10 +70,9 @@ def audit(
     """
     from rich.console import Console
 
-    from queen.lineage.state import open_state
     from stages.audit import show
 
-    root = _project()
+    root, state = here()
     if example is not None:
         from stages.audit.tracing import trace
 
@@ -84,7 +81,7 @@ def audit(
         return
     from stages.audit.whole import audit_round
 
-    found = audit_round(root, open_state(root), key)
+    found = audit_round(root, state, key)
     _print_json(found.as_dict()) if as_json else show.show_audit(found, Console())
     raise typer.Exit(0 if found.holds else 1)
 
@@ -93,12 +90,6 @@ def register(app: typer.Typer) -> None:
     """Add the three commands."""
     for command in (explain, report, audit):
         app.command()(command)
-
-
-def _project() -> Path:
-    from queen.lineage.state import find_project
-
-    return find_project()
 
 
 def _print_json(value: dict[str, Any]) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated
 
 import typer
+
+from queen.commands.common import project, say
 
 
 def work(
@@ -28,15 +29,12 @@ def work(
     Machines meet in a shared folder or bucket. Killed at any point, its shard is another's after
     machine.lease_s. Several may run on one machine, each with its own engines.
     """
-    from queen.lineage.state import find_project
     from stages.working import make_worker
 
-    def say(text: str) -> None:
-        print(text, file=sys.stderr, flush=True)
-
-    done = make_worker(find_project(), store, workers, say).run(target, stay)
+    done = make_worker(project(), store, workers, say).run(target, stay)
     print(f"{done} shards worked")
 
 
 def register(app: typer.Typer) -> None:
+    """Add the command."""
     app.command()(work)
