@@ -40,24 +40,24 @@ class Asked:
     games: int = 0
 
 
-def asked_for(models: Sequence[str], pairs: Sequence[str], split: str, games: int) -> Asked:
-    """Read what a person named: consecutive models are paired, and so is each `FIRST:SECOND`.
+def asked_for(
+    models: Sequence[str], pairs: Sequence[tuple[str, str]], split: str, games: int
+) -> Asked:
+    """What is compared: consecutive models are paired, and so are the pairs.
 
-    Raises QueenError for a pair that is none, or fewer than one model.
+    Raises QueenError for a model paired with itself, or fewer than one model.
     """
-    named = [tuple(pair.split(":")) for pair in pairs]
-    for pair, parts in zip(pairs, named, strict=True):
-        if len(parts) != 2 or not all(parts) or parts[0] == parts[1]:
+    for first, second in pairs:
+        if first == second:
             raise QueenError(
-                f"{pair!r} is no pair", where="queen compare", remedy="say --pair r2:pawn1"
+                f"{first!r} with itself is no pair", where="pairs", remedy="name two models"
             )
-    every = tuple(dict.fromkeys([*models, *(key for pair in named for key in pair)]))
+    every = tuple(dict.fromkeys([*models, *(key for pair in pairs for key in pair)]))
     if not every:
-        raise QueenError("no model named", where="queen compare", remedy="say queen compare r1 r2")
+        raise QueenError("no model named", where="models", remedy="say queen compare r1 r2")
     given = tuple(dict.fromkeys(models))
     steps = [(later, earlier) for earlier, later in pairwise(given)]
-    wanted = dict.fromkeys([*steps, *((first, second) for first, second in named)])
-    return Asked(every, tuple(wanted), split, games)
+    return Asked(every, tuple(dict.fromkeys([*steps, *pairs])), split, games)
 
 
 def compare(project: Path, state: State, asked: Asked) -> dict[str, Any]:

@@ -71,7 +71,7 @@ def export_positions(root: Path, folder: Path, label_source: str) -> Exported:
     if label_source not in SOURCES:
         raise QueenError(
             f"no labels of source {label_source!r}",
-            where="--label-source",
+            where="label_source",
             remedy=f"one of {', '.join(SOURCES)}",
         )
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -110,7 +110,7 @@ def _write(positions: Artifact, labels: Artifact, label_source: str, building: P
         raise QueenError(
             f"there are no labels of source {label_source!r}",
             where=str(labels.path),
-            remedy="choose another --label-source, or label with it: `queen run label`",
+            remedy="choose another source, or label with it: `queen run label`",
         )
     for number in range(len(counts)):
         name = f"train-{number:05d}-of-{len(counts):05d}.parquet"

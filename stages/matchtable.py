@@ -9,7 +9,6 @@ Source: METHOD section 2 (against Stockfish at depths 1 to 10).
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -40,7 +39,6 @@ from stages.base import EngineParams, Machine, engine_settings
 
 CHECK_EVERY = 20
 TOGETHER = 64  # games between two looks at the progress
-_DEPTHS = re.compile(r"(\d+)(?:-(\d+))?")
 NAMES = ("games", "won", "drawn", "lost", "score", "Elo difference", "95 % interval")
 
 
@@ -71,13 +69,13 @@ class MatchPlan:
         if self.games < 2 or self.games % 2:
             raise QueenError(
                 f"{self.games} games cannot be shared between the colours",
-                where="queen match --games",
+                where="games",
                 remedy="give an even number, at least 2",
             )
         if not self.depths or min(self.depths) < 1:
             raise QueenError(
                 "no depths to play at",
-                where="queen match --depths",
+                where="depths",
                 remedy="give depths from 1, like 1-10 or 1,3,5",
             )
 
@@ -219,19 +217,6 @@ def write_table(table: Table, games: Sequence[GameRecord], out: Path) -> None:
     (out / "table.txt").write_text(text_of(table))
     (out / "chart.svg").write_text(chart_of(table))
     (out / "games.pgn").write_text("\n".join(to_pgn(game) for game in games))
-
-
-def parse_depths(text: str) -> tuple[int, ...]:
-    """`1-10`, `1,3,5` or both. Raises QueenError on anything else."""
-    found: set[int] = set()
-    for part in text.split(","):
-        read = _DEPTHS.fullmatch(part.strip())
-        if read is None:
-            raise QueenError(
-                f"{part!r} is no depth", where="queen match --depths", remedy="say 1-10 or 1,3,5"
-            )
-        found.update(range(int(read[1]), int(read[2] or read[1]) + 1))
-    return tuple(sorted(found))
 
 
 class _Late:

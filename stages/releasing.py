@@ -66,10 +66,10 @@ def release(project: Path, key: str, name: str = "", limit: int = LIMIT) -> Arti
     name = name or f"queen-{key}"
     final = project / RELEASED / name
     if "/" in name or name.startswith("."):
-        raise QueenError(f"{name!r} is no name", where="--name", remedy="give a plain word")
+        raise QueenError(f"{name!r} is no name", where="name", remedy="give a plain word")
     if final.exists():
         raise QueenError(
-            "there is a release of that name", where=str(final), remedy="choose another --name"
+            "there is a release of that name", where=str(final), remedy="give it another name"
         )
     source = _source(project, key)
     number = 1 + max((number for number, _ in releases(project)), default=0)

@@ -172,8 +172,8 @@ def make_worker(project: Path, store: str, workers: int, say: Say) -> Worker:
     if not url:
         raise QueenError(
             "no shared store is named",
-            where="queen work",
-            remedy="give --store URL, set QUEEN_STORE, or `queen configure machine.store=URL`",
+            where="machine.store",
+            remedy="`queen work --store URL`, QUEEN_STORE, or `queen configure machine.store=URL`",
         )
     return Worker(project, url, machine, say, engine)
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from queen.commands.common import here
+from queen.errors import QueenError
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -40,7 +41,7 @@ def compare(
     from stages.comparing import compare as run
 
     root, state = here()
-    asked = asked_for(models, pair or [], split.value, games)
+    asked = asked_for(models, read_pairs(pair or []), split.value, games)
     found = run(root, state, asked)
     if as_json:
         print(json.dumps(found, indent=2))
@@ -56,6 +57,15 @@ def compare(
 def register(app: typer.Typer) -> None:
     """Add the command."""
     app.command()(compare)
+
+
+def read_pairs(texts: Sequence[str]) -> list[tuple[str, str]]:
+    """Both models of each `FIRST:SECOND`. Raises QueenError for what is no pair."""
+    named = [tuple(text.split(":")) for text in texts]
+    for text, parts in zip(texts, named, strict=True):
+        if len(parts) != 2 or not all(parts) or parts[0] == parts[1]:
+            raise QueenError(f"{text!r} is no pair", where="--pair", remedy="say --pair r2:pawn1")
+    return [(first, second) for first, second in named]
 
 
 def tables(found: Mapping[str, Any]) -> Iterator[Table]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -14,6 +15,7 @@ import typer
 from queen.commands import common
 from queen.errors import QueenError
 
+_DEPTHS = re.compile(r"(\d+)(?:-(\d+))?")
 ModelName = Annotated[
     str | None,
     typer.Option(
@@ -66,7 +68,7 @@ def match(
     from queen.lineage.state import open_state
     from stages.base import EngineParams
     from stages.console import progress_printer
-    from stages.matchtable import MatchPlan, Side, parse_depths, play_table, text_of, write_table
+    from stages.matchtable import MatchPlan, Side, play_table, text_of, write_table
     from stages.playing import find_playable, player_of
     from stages.settings import build
 
@@ -95,6 +97,17 @@ def release(
     made = make(common.project(), model, name)
     size = sum(entry.size for entry in made.record.files)
     print(f"{made.path} ({size / 1e6:.1f} MB, {made.content[:12]})")
+
+
+def parse_depths(text: str) -> tuple[int, ...]:
+    """`1-10`, `1,3,5` or both. Raises QueenError on anything else."""
+    found: set[int] = set()
+    for part in text.split(","):
+        read = _DEPTHS.fullmatch(part.strip())
+        if read is None:
+            raise QueenError(f"{part!r} is no depth", where="--depths", remedy="say 1-10 or 1,3,5")
+        found.update(range(int(read[1]), int(read[2] or read[1]) + 1))
+    return tuple(sorted(found))
 
 
 def _own_stdout() -> int:

@@ -10,6 +10,7 @@ from tiny_release import NET, artifact, make_project
 from typer.testing import CliRunner
 
 from queen.cli import app
+from queen.commands.playing import parse_depths
 from queen.engines.locate import find_engine
 from queen.engines.uci import EngineStartError
 from queen.errors import QueenError
@@ -77,3 +78,10 @@ def test_what_cannot_be_played_is_told(project: Path, words: list[str]) -> None:
     fault = CliRunner().invoke(app, ["match", "--model", NET, *words]).exception
     assert isinstance(fault, QueenError)
     assert fault.remedy
+
+
+def test_depths_are_read_as_people_write_them() -> None:
+    assert parse_depths("1-3,7, 2") == (1, 2, 3, 7)
+    for wrong in ("", "a", "1-", "-3", "1-b", "1..3"):
+        with pytest.raises(QueenError, match="is no depth"):
+            parse_depths(wrong)

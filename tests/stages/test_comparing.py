@@ -17,6 +17,7 @@ from test_evaluate import EVALUATION
 from typer.testing import CliRunner
 
 from queen.cli import app
+from queen.commands.compare import read_pairs
 from queen.commands.standing import standing
 from queen.engines.analysis import Limit
 from queen.engines.judge import MoveJudge
@@ -81,7 +82,7 @@ def crew(judge: MoveJudge, monkeypatch: pytest.MonkeyPatch) -> Crew:
 
 
 def compared(root: Path, models: Sequence[str], *pairs: str, games: int = 0) -> dict[str, Any]:
-    return compare(root, open_state(root), asked_for(models, pairs, "dev", games))
+    return compare(root, open_state(root), asked_for(models, read_pairs(pairs), "dev", games))
 
 
 def test_figures_and_differences_of_models(project: Path, crew: Crew) -> None:
@@ -202,7 +203,9 @@ def test_what_cannot_be_compared_is_named_before_any_work(project: Path, crew: C
         compared(project, ["pawn", "r9"])
     for pair in ("r1", "r1:", "r1:r1", "a:b:c"):
         with pytest.raises(QueenError, match="is no pair"):
-            asked_for(["r1"], [pair], "dev", 0)
+            read_pairs([pair])
+    with pytest.raises(QueenError, match="with itself"):
+        asked_for(["r1"], [("r1", "r1")], "dev", 0)
     assert not crew.loads
 
 

@@ -29,7 +29,6 @@ from stages.matchtable import (
     Side,
     Table,
     chart_of,
-    parse_depths,
     play_table,
     row_of,
     text_of,
@@ -228,11 +227,7 @@ def test_everything_is_written_into_one_folder(tmp_path: Path) -> None:
     assert (tmp_path / "a/b/games.pgn").read_text().count("[Result ") == 2
 
 
-def test_depths_are_read_as_people_write_them() -> None:
-    assert parse_depths("1-3,7, 2") == (1, 2, 3, 7)
-    for wrong in ("", "a", "1-", "-3", "1-b", "1..3"):
-        with pytest.raises(QueenError, match="is no depth"):
-            parse_depths(wrong)
+def test_what_cannot_be_played_is_no_plan() -> None:
     for plan in ({"games": 3}, {"games": 0}, {"depths": ()}, {"depths": (0,)}):
         with pytest.raises(QueenError):
             MatchPlan(**plan)  # type: ignore[arg-type]
