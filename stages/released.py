@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from queen.errors import QueenError
-from queen.lineage.artifact import ArtifactError, open_artifact, read_json, read_record
+from queen.lineage.artifact import RECORD, ArtifactError, open_artifact, read_json, read_record
 from queen.lineage.state import open_state
 from queen.networks.settings import reads_fen
 
@@ -87,7 +87,7 @@ def encoder_for(project: Path, model: Path) -> Path:
 
 def _own_weights(project: Path) -> str:
     """Digest of the project's encoder; empty where there is none."""
-    if not (project / ENCODER / "record.json").is_file():
+    if not (project / ENCODER / RECORD).is_file():
         return ""
     told = open_artifact(project / ENCODER).record.identities.get(EXPERT, {})
     return str(told.get("weights", ""))

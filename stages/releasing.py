@@ -10,6 +10,7 @@ from typing import Any
 
 from queen.errors import QueenError
 from queen.lineage.artifact import (
+    RECORD,
     Artifact,
     InputEntry,
     Record,
@@ -39,7 +40,7 @@ from stages.released import (
 VERSION = 1
 LIMIT = 10_000_000
 WEIGHTS, CARD, VERDICT = "model.safetensors", "README.md", "verdict.json"
-LEFT_OUT = (WEIGHTS, CARD, CONFIG, "record.json", "training.json")
+LEFT_OUT = (WEIGHTS, CARD, CONFIG, RECORD, "training.json")
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,7 @@ def _evaluation(project: Path, key: str, model: Artifact) -> Artifact:
     """The model's evaluation, if it is of these very weights."""
     stage = "judge" if key in ("pawn", "pawn1") else "evaluate"
     remedy = f"run `queen run {stage}@{key}` first"
-    if not (project / EVALUATIONS / key / "record.json").is_file():
+    if not (project / EVALUATIONS / key / RECORD).is_file():
         raise QueenError("the model was not evaluated", where=str(model.path), remedy=remedy)
     found = open_artifact(project / EVALUATIONS / key)
     judged = {entry.content for entry in found.record.inputs if entry.role == "model"}

@@ -24,8 +24,8 @@ def sync() -> None:
 
 def verify() -> None:
     """Check every hash: artifacts, inputs, dvc.lock, verdicts, shards. Status 1 if one is wrong."""
-    from queen.commands.upkeep import artifact_folders
     from queen.commands.upkeep import verify as check
+    from queen.lineage.artifact import artifact_folders
 
     root, state = here()
     problems = list(check(root, state))

@@ -10,7 +10,13 @@ from pathlib import Path
 
 from queen.engines.cache import Pruned, SearchCache
 from queen.errors import QueenError
-from queen.lineage.artifact import RECORD, Artifact, hash_problems, read_record
+from queen.lineage.artifact import (
+    RECORD,
+    Artifact,
+    artifact_folders,
+    hash_problems,
+    read_record,
+)
 from queen.lineage.dvcio import Pipeline, locked_shards
 from queen.lineage.state import State, sharers
 from queen.lineage.store import ShardStore
@@ -55,7 +61,7 @@ def verify(root: Path, state: State) -> Iterator[str]:
     against dvc.lock; judged models against verdicts.json; finished shards against their manifests.
     """
     found: dict[str, Artifact] = {}
-    for folder in artifact_folders(root):
+    for folder in sorted(artifact_folders(root)):
         yield from _verify_folder(root, folder, found)
     for record in sorted(root.glob(f"models/released/*/{RECORD}")):
         # What a release was made from may have been made anew since.
@@ -67,13 +73,6 @@ def verify(root: Path, state: State) -> Iterator[str]:
     for stage, key, folder in _shards(state):
         if not key.startswith(".") and (folder / "shard.json").is_file():
             yield from store.problems(stage, key)
-
-
-def artifact_folders(root: Path) -> list[Path]:
-    """The folders that hold a record."""
-    patterns = (f"data/*/{RECORD}", f"data/*/*/{RECORD}", f"models/*/{RECORD}")
-    found = sorted({p.parent for pattern in patterns for p in root.glob(pattern)})
-    return [p for p in found if not any(s.startswith(".") for s in p.relative_to(root).parts)]
 
 
 def _verify_folder(root: Path, folder: Path, found: dict[str, Artifact]) -> Iterator[str]:

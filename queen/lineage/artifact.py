@@ -224,6 +224,23 @@ def open_artifact(folder: Path) -> Artifact:
     return Artifact(folder, record)
 
 
+def artifact_folders(root: Path) -> list[Path]:
+    """The folders of a project that hold a record: those of data, of data by key, models; sorted.
+
+    What is released stands aside: it is no output of the pipeline.
+    """
+    patterns = (f"data/*/{RECORD}", f"data/*/*/{RECORD}", f"models/*/{RECORD}")
+    found = [path.parent for pattern in patterns for path in sorted(root.glob(pattern))]
+    return [p for p in found if not any(s.startswith(".") for s in p.relative_to(root).parts)]
+
+
+def whole_artifacts(root: Path) -> Iterator[Artifact]:
+    """Every artifact of a project that can be opened, as `artifact_folders` orders them."""
+    for folder in artifact_folders(root):
+        with contextlib.suppress(QueenError):
+            yield open_artifact(folder)
+
+
 def size_problems(folder: Path, record: Record) -> Iterator[str]:
     """What is missing or has another size than the record says."""
     for entry in record.files:

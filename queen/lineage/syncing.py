@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from queen.errors import QueenError
-from queen.lineage.artifact import Artifact, open_artifact
+from queen.lineage.artifact import Artifact, whole_artifacts
 from queen.lineage.lock import exclusive
 from queen.lineage.mlflow_store import MODEL_STAGES, MlflowStore, tracking_uri
 from queen.lineage.tracking import (
@@ -101,22 +100,11 @@ def fill_lineage(root: Path, state: Path) -> list[str]:
         for entry in read_run(folder).get("outputs", ())
     }
     filled = []
-    for artifact in complete_artifacts(root):
+    for artifact in sorted(whole_artifacts(root), key=lambda each: each.path):
         if (artifact.name, artifact.content) not in known:
             _restored_run(root, state, artifact)
             filled.append(artifact.name)
     return filled
-
-
-def complete_artifacts(root: Path) -> Iterator[Artifact]:
-    """Every complete artifact in the workspace; broken ones are `queen verify`'s matter."""
-    patterns = ("data/*/record.json", "data/*/*/record.json", "models/*/record.json")
-    for path in sorted(p for pattern in patterns for p in root.glob(pattern)):
-        if not any(part.startswith(".") for part in path.relative_to(root).parts):
-            try:
-                yield open_artifact(path.parent)
-            except QueenError:
-                continue
 
 
 def _restored_run(root: Path, state: Path, artifact: Artifact) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from queen.errors import QueenError
-from queen.lineage.artifact import ArtifactError, open_artifact, read_json, write_json
+from queen.lineage.artifact import RECORD, ArtifactError, open_artifact, read_json, write_json
 from queen.lineage.lock import exclusive, lock_folder
 
 FILE = "verdicts.json"
@@ -308,7 +308,7 @@ def artifact_judgement(root: Path, key: str) -> Judgement | None:
     Raises ArtifactError or VerdictError if it is broken.
     """
     folder = root / EVALUATIONS / key
-    if not (folder / "record.json").is_file():
+    if not (folder / RECORD).is_file():
         return None
     artifact = open_artifact(folder)
     if not any(entry.name == "verdict.json" for entry in artifact.record.files):

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import pyarrow.parquet as pq
 
 from queen.errors import QueenError
-from queen.lineage.artifact import RECORD, Artifact, open_artifact, read_json
+from queen.lineage.artifact import Artifact, artifact_folders, read_json, whole_artifacts
 from queen.lineage.state import State
 from queen.lineage.tracking import read_run, run_folders
 from stages.base import ROWS
@@ -68,27 +68,16 @@ class Project:
     @cached_property
     def artifacts(self) -> dict[str, Artifact]:
         """Every complete artifact by name."""
-        found = {}
-        for pattern in ("data/*/", "data/*/*/", "models/*/"):
-            for path in sorted(self.root.glob(f"{pattern}{RECORD}")):
-                name = path.parent.relative_to(self.root).as_posix()
-                if "/." in name:
-                    continue
-                try:
-                    found[name] = open_artifact(path.parent)
-                except QueenError:
-                    continue
-        return found
+        return {self._name(each.path): each for each in whole_artifacts(self.root)}
 
     @cached_property
     def broken(self) -> list[str]:
         """Artifacts that are there and cannot be read whole."""
-        names = [
-            p.parent.relative_to(self.root).as_posix()
-            for pattern in ("data/*/", "data/*/*/", "models/*/")
-            for p in self.root.glob(f"{pattern}{RECORD}")
-        ]
-        return sorted(n for n in names if "/." not in n and n not in self.artifacts)
+        names = map(self._name, artifact_folders(self.root))
+        return sorted(name for name in names if name not in self.artifacts)
+
+    def _name(self, folder: Path) -> str:
+        return folder.relative_to(self.root).as_posix()
 
     def table(self, name: str, columns: Sequence[str] | None = None) -> list[dict[str, Any]]:
         """Rows of an artifact's table; none if it is not here."""
