@@ -18,6 +18,7 @@ from queen.engines.players import Player
 from queen.engines.pool import Analyser
 from queen.evaluation.sprt import Sprt, SprtResult, pentanomial
 from stages.matches import MatchParams, ModelPlayer
+from stages.opponents import CHECK_EVERY
 
 PARENT = "parent"
 GAMES_A_LOOK = 32
@@ -64,7 +65,7 @@ def play_duel(
     low, high = match.opening_plies
     openings = draw_openings(params.games // 2, seed, verdict, OpeningRules(low, high))
     pairings = paired([players], openings)
-    rules = Rules(max_plies=match.max_plies, check_every=20)
+    rules = Rules(max_plies=match.max_plies, check_every=CHECK_EVERY)
     games: list[GameRecord] = []
     for stop in range(GAMES_A_LOOK, len(pairings) + GAMES_A_LOOK, GAMES_A_LOOK):
         games = play(pairings[:stop], rules, verdict, record=record)

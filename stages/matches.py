@@ -20,7 +20,8 @@ from queen.errors import QueenError
 from queen.evaluation.elo import Rating, fit_player
 from queen.games.chess.position import Position
 from queen.generation.speaker import Speaker
-from stages.base import EngineParams, Machine, engine_settings
+from stages.base import EngineParams
+from stages.opponents import CHECK_EVERY, identity_of
 
 LEAST = 4
 
@@ -123,11 +124,7 @@ def _known(opponent: Opponent, engine: EngineParams) -> dict[str, Any] | None:
         command = find_engine(opponent.command)
     except EngineStartError:
         return None
-    settings = engine_settings(
-        EngineParams(command=command, timeout_s=engine.timeout_s), Machine(workers=1)
-    )
-    with Analyser(settings) as analyser:
-        return {**told, "identity": analyser.identity.as_dict()}
+    return {**told, "identity": identity_of(command, engine).as_dict()}
 
 
 def play_match(
@@ -152,7 +149,7 @@ def play_match(
         pairings: list[Pairing] = []
         for opponent in opponents:
             pairings += paired([(player, opponent)], openings, first=len(pairings))
-        rules = Rules(max_plies=params.max_plies, check_every=20)
+        rules = Rules(max_plies=params.max_plies, check_every=CHECK_EVERY)
         return play(pairings, rules, verdict, record=record)
 
 

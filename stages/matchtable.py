@@ -36,8 +36,8 @@ from queen.evaluation.elo import fit_player
 from queen.games.chess.position import Position
 from queen.lineage.artifact import digest_of, write_json
 from stages.base import EngineParams, Machine, engine_settings
+from stages.opponents import CHECK_EVERY, identity_of
 
-CHECK_EVERY = 20
 TOGETHER = 64  # games between two looks at the progress
 NAMES = ("games", "won", "drawn", "lost", "score", "Elo difference", "95 % interval")
 
@@ -239,11 +239,7 @@ def _command(plan: MatchPlan, engine: EngineParams) -> str:
 
 def _identity(command: str, engine: EngineParams) -> tuple[str, dict[str, Any]]:
     """The opponent's name, and all that tells it from others."""
-    settings = engine_settings(
-        EngineParams(command=command, timeout_s=engine.timeout_s), Machine(workers=1)
-    )
-    with Analyser(settings) as analyser:
-        found = analyser.identity
+    found = identity_of(command, engine)
     return f"{found.name} {found.version}".strip(), found.as_dict()
 
 

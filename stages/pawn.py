@@ -14,6 +14,7 @@ import torch
 from queen.language.questions.bank import Question, stages
 from queen.language.tokenizer import load_tokenizer
 from queen.lineage.artifact import Draft
+from queen.memory import release_memory
 from queen.networks import build
 from queen.networks.build import EncoderInfo
 from queen.networks.digest import weights_digest
@@ -37,7 +38,6 @@ from stages.training import (
     parts,
     phase_seed,
     question_examples,
-    release_memory,
     told_of,
     trainer,
     write_model,

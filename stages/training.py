@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -146,13 +145,6 @@ def parts(
         if share > 0 and examples
     }
     return [Part(name, each, share) for name, (each, share) in encoded.items() if len(each)]
-
-
-def release_memory() -> None:
-    """Give freed memory back to the system between phases: glibc keeps it in pieces otherwise."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)
 
 
 def phase_seed(seed: int, name: str) -> int:

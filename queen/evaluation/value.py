@@ -14,7 +14,6 @@ import torch
 from numpy.typing import NDArray
 
 from queen.evaluation.intervals import Interval, cluster_bootstrap
-from queen.games.expected import LICHESS_SLOPE
 from queen.networks.value.labels import (
     CLASSES,
     MATED,
@@ -24,7 +23,7 @@ from queen.networks.value.labels import (
     expected_score,
     ordinal_distance,
 )
-from queen.positions.expected import expected_of_cp
+from queen.positions.expected import cp_of_expected, expected_of_cp
 
 CP_LIMIT = 1000.0
 BOOTSTRAP = 1000
@@ -67,7 +66,7 @@ def judged(
         "loss": surprise + ordinal * distance,
         "side": _where(wanted != 0.5, (said > 0.5) == (wanted > 0.5)),
         "score_error": np.abs(said - wanted),
-        "cp_error": _where(~mate, np.abs(cp_of_expected(said) - _bounded(cp))),
+        "cp_error": _where(~mate, np.abs(_bounded(cp_of_expected(said)) - _bounded(cp))),
     }
     likeliest = logits.argmax(1).numpy()
     for name, number in (("mates", MATES), ("mated", MATED)):
@@ -108,12 +107,6 @@ def constant_logits(classes: NDArray[np.uint8], count: int) -> torch.Tensor:
     """
     counts = np.bincount(classes, minlength=CLASSES).astype(np.float32) + 1
     return torch.from_numpy(np.log(counts / counts.sum())).repeat(count, 1)
-
-
-def cp_of_expected(expected: Values) -> Values:
-    """Centipawns of expected scores, the inverse of Lichess's logistic, within +-1,000."""
-    with np.errstate(divide="ignore"):
-        return _bounded(np.log(expected / (1 - expected)) / LICHESS_SLOPE)
 
 
 def _bounded(cp: NDArray[np.generic]) -> Values:

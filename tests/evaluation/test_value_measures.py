@@ -9,8 +9,10 @@ import pytest
 import torch
 
 from queen.engines.score import Score
-from queen.evaluation.value import constant_logits, cp_of_expected, intervals, judged, means
+from queen.evaluation.value import constant_logits, intervals, judged, means
+from queen.games.expected import FARTHEST_CP
 from queen.networks.value import labels as lb
+from queen.positions.expected import cp_of_expected
 
 SCORES = [Score(cp=0), Score(cp=35), Score(cp=-410), Score(cp=2500), Score(cp=-90), Score(mate=3),
           Score(mate=-2), Score(mate=0), Score(mate=9), Score(cp=120)]  # fmt: skip
@@ -109,4 +111,4 @@ def test_the_constant_says_the_frequencies() -> None:
 def test_centipawns_are_the_inverse_of_expected_scores() -> None:
     cp = np.array([-999.0, -40.0, 0.0, 12.0, 700.0])
     assert np.allclose(cp_of_expected(lb.expected_of_cp(cp)), cp)
-    assert cp_of_expected(np.array([0.0, 1.0])).tolist() == [-1000.0, 1000.0]
+    assert cp_of_expected(np.array([0.0, 1.0])).tolist() == [-FARTHEST_CP, FARTHEST_CP]
