@@ -101,4 +101,8 @@ def test_frozen_weights_of_another_run_are_not_taken(new_model, encoded, expert,
     model = new_model()
     freeze(model, ["decoder"])
     fine_tune(model, expert, [Part("all", encoded, 1.0)], QUICK, work=tmp_path)
-    QueenModel.from_pretrained(ck.latest(tmp_path).folder)
+    assert (tmp_path / "frozen.safetensors").read_bytes() != b"of another run"
+    loaded = QueenModel.from_pretrained(ck.latest(tmp_path).folder).state_dict()
+    thaw(model)
+    for name, each in model.named_parameters():
+        assert torch.equal(loaded[name], each), name
