@@ -1,7 +1,8 @@
 """A folder or bucket that several machines reach, by an fsspec URL: small files, read and written.
 
-Nothing here is cached, since others write there too. A file appears whole or not at all: it is
-written beside its place and moved, where the file system has no other way.
+Nothing here is cached, since others write there too. What is written or sent appears whole or not
+at all: it lies beside its place first and is moved. Only what is created, so that one of several
+succeeds, may be met empty or cut short for a moment in a folder; buckets put it whole.
 """
 
 from __future__ import annotations
@@ -104,26 +105,12 @@ class Remote:
             self._fs.pipe_file(path, data, mode="create")
 
     def write(self, name: str, data: bytes) -> None:
-        """Write a small file over what is there."""
-        path = self._path(name)
-
-        def put() -> None:
-            self._fs.makedirs(posixpath.dirname(path), exist_ok=True)
-            self._fs.pipe_file(path, data)
-
-        self._tried(put)
+        """Write a small file over what is there, in place when whole."""
+        self._placed(name, lambda part: self._fs.pipe_file(part, data))
 
     def send(self, source: Path, name: str) -> None:
         """Copy a local file to the store, in place when whole."""
-        path = self._path(name)
-        part = f"{path}.{secrets.token_hex(6)}{PART}"
-
-        def put() -> None:
-            self._fs.makedirs(posixpath.dirname(path), exist_ok=True)
-            self._fs.put_file(str(source), part)
-            self._fs.mv(part, path)
-
-        self._tried(put)
+        self._placed(name, lambda part: self._fs.put_file(str(source), part))
 
     def fetch(self, name: str, target: Path) -> bool:
         """Copy a file of the store here; False where it is missing."""
@@ -139,6 +126,18 @@ class Remote:
             self._tried(lambda: self._fs.rm_file(self._path(name)))
         except FileNotFoundError:
             return
+
+    def _placed(self, name: str, fill: Callable[[str], object]) -> None:
+        """Fill a file beside its place, then move it there."""
+        path = self._path(name)
+        part = f"{path}.{secrets.token_hex(6)}{PART}"
+
+        def put() -> None:
+            self._fs.makedirs(posixpath.dirname(path), exist_ok=True)
+            fill(part)
+            self._fs.mv(part, path)
+
+        self._tried(put)
 
     def _path(self, name: str) -> str:
         return posixpath.join(self._root, name)

@@ -150,7 +150,7 @@ class SharedStore:
             try:
                 value = orjson.loads(data or b"")
             except orjson.JSONDecodeError:
-                continue  # being written
+                continue  # withdrawn meanwhile, or damaged
             if isinstance(value, dict):
                 yield value
 

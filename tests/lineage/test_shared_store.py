@@ -194,6 +194,28 @@ def test_a_holder_beats_while_it_works(remote: Remote) -> None:
     assert len(words) >= 3
 
 
+def test_a_file_that_is_written_again_is_one_or_the_other(remote: Remote) -> None:
+    """A reader beside a writer never meets a part of it, nor nothing."""
+    whole = [letter * 200_000 for letter in (b"a", b"b")]
+    remote.write("offers/x.json", whole[0])
+    done = threading.Event()
+
+    def rewrite() -> None:
+        for turn in range(60):
+            remote.write("offers/x.json", whole[turn % 2])
+        done.set()
+
+    writer = threading.Thread(target=rewrite)
+    writer.start()
+    reads = []
+    while not done.is_set():
+        reads.append(Remote(remote.url).read("offers/x.json"))
+    writer.join()
+    assert reads
+    assert all(data in whole for data in reads)
+    assert remote.names("offers") == {"x.json"}
+
+
 def test_a_url_without_a_driver_and_a_folder_that_cannot_be_made_say_so(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match=r"machine\.store"):
         Remote("nosuch://bucket")
