@@ -1,1 +1,1 @@
-"""What the `queen` commands do; `queen.cli` gives each its arguments."""
+"""The `queen` commands: their arguments, what they find, and how they show it."""

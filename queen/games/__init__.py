@@ -1,1 +1,1 @@
-"""The rules of the games Queen knows, behind one small protocol."""
+"""Chess, and the expected score that engines, labels and networks share."""
