@@ -198,20 +198,20 @@ def test_a_file_that_is_written_again_is_one_or_the_other(remote: Remote) -> Non
     """A reader beside a writer never meets a part of it, nor nothing."""
     whole = [letter * 200_000 for letter in (b"a", b"b")]
     remote.write("offers/x.json", whole[0])
-    done = threading.Event()
+    enough = threading.Event()
 
     def rewrite() -> None:
-        for turn in range(60):
-            remote.write("offers/x.json", whole[turn % 2])
-        done.set()
+        for data in itertools.cycle(whole):
+            remote.write("offers/x.json", data)
+            if enough.is_set():
+                return
 
     writer = threading.Thread(target=rewrite)
     writer.start()
-    reads = []
-    while not done.is_set():
-        reads.append(Remote(remote.url).read("offers/x.json"))
+    reader = Remote(remote.url)
+    reads = [reader.read("offers/x.json") for _ in range(200)]
+    enough.set()
     writer.join()
-    assert reads
     assert all(data in whole for data in reads)
     assert remote.names("offers") == {"x.json"}
 
