@@ -12,6 +12,8 @@ from queen.errors import QueenError
 from queen.language.api.client import Api
 from queen.language.api.settings import Limits
 from queen.lineage.artifact import Artifact, InputEntry, digest_of, open_artifact
+from queen.lineage.params import read_params
+from queen.lineage.rounds import FILE as ROUNDS_FILE
 from queen.lineage.state import open_state
 from queen.lineage.store import shard_key
 from queen.lineage.yamlio import read_yaml
@@ -72,7 +74,7 @@ def prepare(
     """
     params = read_params(project) if given is None else given.params
     machine = machine_of(params) if given is None else given.machine
-    rounds = read_rounds(project) if given is None else given.rounds
+    rounds = written_rounds(project) if given is None else given.rounds
     engine = build(EngineParams, params.get("engine", {}), "engine")
     generation = build(GenerationParams, params.get("generation", {}), "generation")
     raw, seed, parent = _section(spec, key, params, rounds)
@@ -98,14 +100,12 @@ def prepare(
     )
 
 
-def read_params(project: Path) -> Mapping[str, Any]:
-    """The project's resolved params."""
-    return read_yaml(project / "params.yaml", "run `queen configure`")
+def written_rounds(project: Path) -> Mapping[str, Any]:
+    """The project's rounds by key, as plain values; none where there is no file of them.
 
-
-def read_rounds(project: Path) -> Mapping[str, Any]:
-    """The project's rounds, by key; none where there is no file of them."""
-    path = project / "params" / "rounds.yaml"
+    `queen run` has checked them; a worker elsewhere is sent them as they are.
+    """
+    path = project / ROUNDS_FILE
     return (read_yaml(path).get("rounds") or {}) if path.is_file() else {}
 
 

@@ -16,10 +16,11 @@ from typing import Any
 import xxhash
 
 from queen.lineage.leases import Leases, worker_name
+from queen.lineage.params import read_params
 from queen.lineage.shared import SharedStore
 from queen.lineage.store import ShardStore
 from stages.base import Job, Shard, StageSpec
-from stages.preparing import Plan, read_params, read_rounds
+from stages.preparing import Plan, written_rounds
 
 NOT_OFFERED = ("machine", "flow", "plan")
 LOOKS = 10  # looks around within a lease's time
@@ -134,6 +135,6 @@ def _offer(spec: StageSpec, job: Job[Any], plan: Plan) -> dict[str, Any]:
         "recipe": plan.recipe,
         "shards": len(plan.shards),
         "params": {name: value for name, value in params.items() if name not in NOT_OFFERED},
-        "rounds": dict(read_rounds(job.project)) if spec.per == "round" else {},
+        "rounds": dict(written_rounds(job.project)) if spec.per == "round" else {},
         "inputs": {r: {"name": a.name, "content": a.content} for r, a in job.inputs.items()},
     }

@@ -15,12 +15,13 @@ from typing import Any
 
 from queen.errors import QueenError
 from queen.lineage.artifact import Artifact, open_artifact
+from queen.lineage.params import read_params
 from queen.lineage.remote import Remote
 from queen.lineage.shared import SharedStore, store_url
 from queen.lineage.state import State, open_state
 from queen.lineage.store import ShardStore
 from stages.base import Job, Machine, StageSpec
-from stages.preparing import Given, Plan, machine_of, make_plan, prepare, read_params
+from stages.preparing import Given, Plan, machine_of, make_plan, prepare
 from stages.registry import find_stage
 from stages.sharing import Party
 
