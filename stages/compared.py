@@ -8,6 +8,7 @@ from typing import Any
 
 from queen.lineage.artifact import read_json
 from queen.lineage.state import State
+from stages.shown import NONE, elo
 
 FOLDER, TABLES = "compare", "tables"
 WAYS = {"free": "fnmr", "constrained": "fnmr_constrained", "guided": "fnmr_guided"}
@@ -20,16 +21,11 @@ def comparisons(project: Path, state: State) -> list[dict[str, Any]]:
     return sorted(mine, key=lambda table: str(table["written"]), reverse=True)
 
 
-def share(value: float | None) -> str:
-    """A share in percent, or a dash."""
-    return "–" if value is None else f"{100 * value:.1f}"
-
-
 def interval(figures: Mapping[str, float], name: str, sign: str = "") -> str:
     """A figure with its bounds, in percent."""
     value = figures.get(name)
     if value is None:
-        return "–"
+        return NONE
     low, high = figures.get(f"{name}_low"), figures.get(f"{name}_high")
     return bounded({"value": value, "low": low, "high": high}, sign)
 
@@ -37,7 +33,7 @@ def interval(figures: Mapping[str, float], name: str, sign: str = "") -> str:
 def bounded(value: Mapping[str, Any] | None, sign: str = "") -> str:
     """`49.6 [47.0, 52.1]` in percent; no bounds where there are none."""
     if value is None:
-        return "–"
+        return NONE
     form = f"{{:{sign}.1f}}"
     told = form.format(100 * value["value"])
     if value["low"] is None or value["high"] is None:
@@ -46,8 +42,5 @@ def bounded(value: Mapping[str, Any] | None, sign: str = "") -> str:
 
 
 def rating(value: Mapping[str, Any] | None) -> str:
-    """`1203 [1100, 1300]`, an open side left empty."""
-    if value is None:
-        return "–"
-    low, high = ("" if value[side] is None else f"{value[side]:.0f}" for side in ("low", "high"))
-    return f"{value['elo']:.0f} [{low}, {high}]"
+    """`1203 (1100 .. 1300)`, an open side infinite."""
+    return NONE if value is None else elo(value["elo"], (value["low"], value["high"]))

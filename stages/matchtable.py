@@ -37,6 +37,7 @@ from queen.games.chess.position import Position
 from queen.lineage.artifact import digest_of, write_json
 from stages.base import EngineParams, Machine, engine_settings
 from stages.opponents import CHECK_EVERY, identity_of
+from stages.shown import between
 
 TOGETHER = 64  # games between two looks at the progress
 NAMES = ("games", "won", "drawn", "lost", "score", "Elo difference", "95 % interval")
@@ -278,13 +279,9 @@ def _played(
 
 
 def _cells(row: Row) -> tuple[str, ...]:
-    interval = f"{_bound(row.low, '-inf')} .. {_bound(row.high, '+inf')}"
+    interval = between((row.low, row.high), sign="+")
     numbers = (row.depth, row.games, row.won, row.drawn, row.lost)
     return (*map(str, numbers), f"{row.score:.1%}", f"{row.elo:+.0f}", interval)
-
-
-def _bound(value: float | None, word: str) -> str:
-    return word if value is None else f"{value:+.0f}"
 
 
 def _note(plan: MatchPlan) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 from queen.lineage.artifact import Artifact, read_record
 from queen.lineage.verdicts import Judgement
 from stages.released import Reference
+from stages.shown import elo
 
 TEMPLATE = """---
 license: gpl-3.0
@@ -128,16 +129,9 @@ def _strength(told: Released) -> Iterator[str]:
                     yield f"{split} positions, {kind}: {value:.1%}{bounds} {words}"
     if "elo" in figures:
         low, high = (figures.get(f"elo_{side}") for side in ("low", "high"))
-        yield (
-            f"Elo {figures['elo']:.0f} ({_open(low, '-inf')} .. {_open(high, '+inf')}) on the "
-            "scale of the project's opponents"
-        )
+        yield f"Elo {elo(figures['elo'], (low, high))} on the scale of the project's opponents"
 
 
 def _bounds(figures: Mapping[str, float], name: str) -> str:
     low, high = figures.get(f"{name}_low"), figures.get(f"{name}_high")
     return "" if low is None or high is None else f" [{low:.1%}, {high:.1%}]"
-
-
-def _open(value: float | None, word: str) -> str:
-    return word if value is None else f"{value:.0f}"

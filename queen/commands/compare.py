@@ -112,7 +112,8 @@ def _first_moves(found: Mapping[str, Any]) -> Table:
 
 
 def _form(found: Mapping[str, Any]) -> Table:
-    from stages.compared import rating, share
+    from stages.compared import rating
+    from stages.shown import share
 
     names = ("legal", "parseable", "whole")
     table = _table("answers, free", "model", "NMR@1/3/5", *names, "Elo", "scored")
@@ -127,7 +128,8 @@ def _form(found: Mapping[str, Any]) -> Table:
 
 
 def _prose(found: Mapping[str, Any]) -> Table:
-    from stages.compared import interval, share
+    from stages.compared import interval
+    from stages.shown import share
 
     table = _table(
         "claims of the prose that hold",

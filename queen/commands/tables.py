@@ -11,6 +11,7 @@ from queen.commands.health import Finding
 from queen.commands.plan import Planned
 from queen.commands.standing import SPLIT, Row
 from stages.declared import in_words
+from stages.shown import duration, elo
 
 COLOURS = {"ok": "green", "note": "yellow", "missing": "red", "better": "green", "worse": "red"}
 
@@ -27,9 +28,9 @@ def print_rows(rows: Sequence[Row]) -> None:
             f"{row.kept}/{row.examples}" if row.examples is not None else "-",
             _share(row, "fnmr"),
             "/".join(_share(row, f"nmr{n}") for n in (1, 3, 5)),
-            _elo(row),
+            elo(row.elo, row.elo_interval or (None, None)) if row.elo is not None else "-",
             _coloured(row),
-            _duration(row.seconds) if row.seconds else "-",
+            duration(row.seconds) if row.seconds else "-",
         )
     console = Console()
     console.print(table)
@@ -47,18 +48,6 @@ def print_rows(rows: Sequence[Row]) -> None:
 def _share(row: Row, name: str) -> str:
     value = row.figures.get(f"{SPLIT}.{name}")
     return "-" if value is None else f"{100 * value:.1f}"
-
-
-def _elo(row: Row) -> str:
-    if row.elo is None:
-        return "-"
-    low, high = row.elo_interval or (None, None)
-    bounds = f"{_bound(low, '-inf')} .. {_bound(high, '+inf')}"
-    return f"{row.elo:.0f} ({bounds})"
-
-
-def _bound(value: float | None, word: str) -> str:
-    return word if value is None else f"{value:.0f}"
 
 
 def _coloured(row: Row) -> str:
@@ -79,7 +68,7 @@ def print_plan(planned: Sequence[Planned]) -> None:
             row.name,
             row.action,
             _cost(row),
-            _duration(row.cpu_seconds) if row.cpu_seconds is not None else "-",
+            duration(row.cpu_seconds) if row.cpu_seconds is not None else "-",
             f"{row.peak_mb:.0f} MB" if row.peak_mb is not None else "-",
             "; ".join(row.why[:3]) + (" ..." if len(row.why) > 3 else ""),
         )
@@ -89,7 +78,7 @@ def print_plan(planned: Sequence[Planned]) -> None:
     known = [row.seconds for row in working if row.seconds is not None]
     unknown = len(working) - len(known)
     more = f", and {unknown} that have not run yet" if unknown else ""
-    cost = _duration(sum(known))
+    cost = duration(sum(known))
     console.print(
         f"{len(working)} of {len(planned)} stages would run; by the last runs {cost}{more}"
     )
@@ -99,15 +88,7 @@ def _cost(row: Planned) -> str:
     if row.seconds is None:
         return "-"
     other = f" ({row.measured_on})" if row.measured_on else ""
-    return f"{_duration(row.seconds)}{other}"
-
-
-def _duration(seconds: float) -> str:
-    minutes, rest = divmod(seconds, 60)
-    hours, minutes = divmod(int(minutes), 60)
-    if hours:
-        return f"{hours} h {minutes} min"
-    return f"{minutes} min {rest:.0f} s" if minutes else f"{rest:.1f} s"
+    return f"{duration(row.seconds)}{other}"
 
 
 def print_findings(findings: Sequence[Finding]) -> None:

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from stages.compared import WAYS, bounded, comparisons, interval, rating, share
+from stages.compared import WAYS, bounded, comparisons, interval, rating
 from stages.report.project import Project
+from stages.shown import share
 
 
 @dataclass(frozen=True)

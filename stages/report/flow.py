@@ -12,8 +12,8 @@ from queen.lineage.artifact import Artifact, Record
 from queen.lineage.tracking import run_name
 from stages.base import ROWS
 from stages.report.charts import Bar, bar_list
-from stages.report.models import duration, percent
 from stages.report.project import Project
+from stages.shown import duration, percent
 
 SHOWN = 8
 DATA = ("games", "positions", "evalset", "questions", "seeds", "extract", "dedup", "label")

@@ -10,8 +10,8 @@ from markupsafe import Markup
 
 from queen.language.questions.bank import EXPERT_MOVE
 from stages.report.charts import Bar, Curve, bar_list, curve_chart
-from stages.report.models import percent
 from stages.report.project import Project
+from stages.shown import percent
 
 TRAINING = "training.json"
 STAGES = {

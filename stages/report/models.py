@@ -11,6 +11,7 @@ from queen.lineage.artifact import Artifact
 from stages.declared import in_words
 from stages.report.charts import Point, interval_chart, series_chart
 from stages.report.project import Project, Standing
+from stages.shown import duration, elo, percent, share
 
 ALL = "dev.all"
 KINDS = {"better": "better", "worse": "worse", "no evidence": "even"}
@@ -97,13 +98,13 @@ def _model_row(row: Standing) -> ModelRow:
         bounds=_bounds(figures, f"{ALL}.fnmr"),
         general=percent(figures.get("dev.general.fnmr")),
         tactical=percent(figures.get("dev.tactical.fnmr")),
-        nmr=" / ".join(_short(figures.get(f"{ALL}.nmr{n}")) for n in (1, 3, 5)),
+        nmr=" / ".join(share(figures.get(f"{ALL}.nmr{n}")) for n in (1, 3, 5)),
         constrained=percent(figures.get(f"{ALL}.fnmr_constrained")),
         constrained_bounds=_bounds(figures, f"{ALL}.fnmr_constrained"),
         guided=percent(figures.get(f"{ALL}.fnmr_guided")),
         guided_bounds=_bounds(figures, f"{ALL}.fnmr_guided"),
         legal=percent(figures.get(f"{ALL}.legal")),
-        elo=_elo(row),
+        elo=elo(row.elo, row.elo_interval),
         verdict=row.verdict or "–",
         kind=KINDS.get(row.verdict or "", "base"),
         reason=row.reason or "",
@@ -117,39 +118,6 @@ def _model_row(row: Standing) -> ModelRow:
 def _bounds(figures: Mapping[str, float], name: str) -> str:
     low, high = figures.get(f"{name}_low"), figures.get(f"{name}_high")
     return "" if low is None or high is None else f"[{100 * low:.1f}, {100 * high:.1f}]"
-
-
-def _short(value: float | None) -> str:
-    return "–" if value is None else f"{100 * value:.1f}"
-
-
-def percent(value: float | None) -> str:
-    """A share as `12.3 %`, or a dash."""
-    return "–" if value is None else f"{100 * value:.1f} %"
-
-
-def _elo(row: Standing) -> str:
-    if row.elo is None:
-        return "–"
-    low, high = row.elo_interval or (None, None)
-    if low is None and high is None:
-        return f"{row.elo:.0f}"
-    if low is None:
-        return f"at most {high:.0f}"
-    if high is None:
-        return f"at least {low:.0f}"
-    return f"{row.elo:.0f} [{low:.0f}, {high:.0f}]"
-
-
-def duration(seconds: float) -> str:
-    """`42 s`, `3 min 10 s`, `2 h 5 min`."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{seconds:.1f} s" if seconds < 10 else f"{whole} s"
-    minutes, rest = divmod(whole, 60)
-    if minutes < 60:
-        return f"{minutes} min {rest} s"
-    return f"{minutes // 60} h {minutes % 60} min"
 
 
 def _fnmr_chart(project: Project, rows: list[Standing]) -> Markup:

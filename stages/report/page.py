@@ -16,8 +16,8 @@ from queen.lineage.yamlio import YamlError, read_yaml
 from stages.declared import in_words
 from stages.report import bulk, compared, flow, learning, models, prose, samples
 from stages.report.boards import pieces
-from stages.report.models import duration, percent
 from stages.report.project import Project, Standing
+from stages.shown import between, duration, percent
 
 TEMPLATE = "report.html.jinja"
 MADE_IN_ORDER = (
@@ -134,10 +134,7 @@ def _cards(project: Project) -> Iterator[Card]:
 
 
 def _elo_note(row: Standing) -> str:
-    low, high = row.elo_interval or (None, None)
-    left = "open" if low is None else f"{low:.0f}"
-    right = "open" if high is None else f"{high:.0f}"
-    return f"95 %: {left} to {right}"
+    return f"95 %: {between(row.elo_interval or (None, None))}"
 
 
 def _counts(project: Project) -> Iterator[Card]:

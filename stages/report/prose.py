@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from stages.compared import interval, share
+from stages.compared import interval
 from stages.report.charts import series_chart
 from stages.report.project import Project, Standing
+from stages.shown import share
 
 WAYS = {"as it writes": "dev.", "moves held to legal ones": "dev.guided."}
 

@@ -29,11 +29,12 @@ from queen.lineage.artifact import Artifact, open_artifact, read_record
 from queen.lineage.state import open_state
 from stages import evaluate
 from stages.base import ROWS, EngineParams, Job, Machine, engine_settings
-from stages.compared import FOLDER, bounded, comparisons, interval, rating, share
+from stages.compared import FOLDER, bounded, comparisons, interval, rating
 from stages.comparing import asked_for, compare
 from stages.report.page import write_report
 from stages.runner import run_stage
 from stages.scoring import LOG
+from stages.shown import share
 
 
 class Silent(TeacherSpeaks):
@@ -214,5 +215,5 @@ def test_figures_are_told_with_their_bounds_and_dashes_where_there_are_none() ->
     assert interval(figures, "a") == "49.6 [47.0, 52.1]"
     assert interval(figures, "b", sign="+") == "-2.0"
     assert bounded({"value": 0.05, "low": 0.01, "high": 0.09}, "+") == "+5.0 [+1.0, +9.0]"
-    assert rating({"elo": 1203.4, "low": None, "high": 1300.0}) == "1203 [, 1300]"
+    assert rating({"elo": 1203.4, "low": None, "high": 1300.0}) == "1203 (-inf .. 1300)"
     assert {share(None), interval(figures, "c"), bounded(None), rating(None)} == {"–"}

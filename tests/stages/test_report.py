@@ -97,7 +97,15 @@ def test_the_page_of_a_whole_round(project: Path) -> None:
         "Artifacts",
     ]
     text = " ".join(outline.text)
-    for part in ("r1", "★", "better", "no evidence", "random move", "at least 550", "no seeds yet"):
+    for part in (
+        "r1",
+        "★",
+        "better",
+        "no evidence",
+        "random move",
+        "(550 .. +inf)",
+        "no seeds yet",
+    ):
         assert part in text
     kept = open_artifact(project / f"data/filter/{KEY}").record.counts
     assert f"{kept['kept']} of {kept['examples']}" in text
