@@ -151,7 +151,7 @@ def leads_to(node: ast.Import | ast.ImportFrom, known: Container[str]) -> set[st
 
 
 def test_every_file_stays_under_400_lines() -> None:
-    for folder in ("queen", "stages", "flows"):
+    for folder in ("queen", "stages", "flows", "tools"):
         for path in modules(folder):
             filled = [line for line in path.read_text().splitlines() if line.strip()]
             assert len(filled) <= 400, f"{path.relative_to(ROOT)} has {len(filled)} lines"

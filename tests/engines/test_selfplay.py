@@ -14,7 +14,7 @@ import zstandard
 
 from queen.engines.locate import find_program
 from queen.engines.match import outcome_by_rules, read_record
-from queen.engines.selfplay import (
+from tools.selfplay import (
     ENGINES,
     LADDER,
     Workshop,

@@ -1,6 +1,6 @@
 """The games that ship with the project: engines of varied strength, from varied openings.
 
-    python -m queen.engines.selfplay OUT --games 1500 --seed 0 --workers 2
+    python -m tools.selfplay OUT --games 1500 --seed 0 --workers 2
 
 writes OUT/engine_games.pgn.zst and OUT/engine_games.json (the counts). Every game depends on the
 seed and its number alone. Finished games stand in OUT/engine_games.partial.jsonl until all are
@@ -287,7 +287,7 @@ def _write(path: Path, data: bytes) -> None:
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m queen.engines.selfplay", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tools.selfplay", description=__doc__)
     parser.add_argument("out", type=Path, help="folder that receives the games and their counts")
     parser.add_argument("--games", type=int, default=1500)
     parser.add_argument("--seed", type=int, default=0)
