@@ -27,7 +27,7 @@ from queen.engines.thinking import (
     defaults,
 )
 from queen.errors import QueenError
-from queen.games.chess.position import Position, PositionError
+from queen.games.chess.position import Position, PositionError, played
 
 AUTHOR = "the Queen project"
 CHUNK = 1 << 16
@@ -230,7 +230,7 @@ def read_board(words: Sequence[str]) -> chess.Board:
     board = Position.from_fen(fen).board()
     for ply, word in enumerate(rest[cut + 1 :], start=1):
         try:
-            move = board.parse_uci(word)
+            move = played(board, word)
         except ValueError as error:
             raise PositionError(
                 f"move {ply}, {word!r}, cannot be played",

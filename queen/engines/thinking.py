@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import random
+import re
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -121,7 +122,7 @@ class Limits:
         for word, after in zip_longest(words, words[1:], fillvalue=""):
             if word in _NUMBERS:
                 listing = False
-                if after.lstrip("-").isdigit():
+                if _NUMBER.fullmatch(after):
                     numbers[word] = int(after)
             elif word in ("infinite", "ponder"):
                 endless, listing = True, False
@@ -146,6 +147,7 @@ class Limits:
         return max(LEAST_S, min(share, MOST_OF_CLOCK * left, left - overhead_ms) / 1000)
 
 
+_NUMBER = re.compile(r"-?[0-9]{1,18}")
 _NUMBERS = (
     "wtime", "btime", "winc", "binc", "movestogo", "movetime", "depth", "nodes", "mate",
 )  # fmt: skip

@@ -21,7 +21,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from queen.games.chess.archives import read_chunks
+from queen.games.chess.archives import name_of, read_chunks
 from queen.games.chess.pgn import EMPTY
 from queen.positions.cutting import Part, parts
 from queen.positions.extraction import FAULTS, Filters, Tally, extract
@@ -119,13 +119,14 @@ def _tasks(path: Path, folder: Path, plan: Plan) -> Iterator[_Task]:
     if done and done[-1].failed:
         return
     offset, number = (done[-1].end if done else 0), len(done)
+    name = name_of(Path(path.name))
     for part in parts(_from(read_chunks(path), offset), plan.part_bytes, offset):
         stem = folder / f"{number:06d}"
         if not _note_path(stem).is_file():
-            yield _Task(part, str(stem), path.name, plan)
+            yield _Task(part, str(stem), name, plan)
         number += 1
     if not number:
-        _write(_Task(Part(b"", 0), str(folder / f"{number:06d}"), path.name, plan), *_nothing())
+        _write(_Task(Part(b"", 0), str(folder / f"{number:06d}"), name, plan), *_nothing())
 
 
 def _nothing() -> tuple[pa.Table, Tally]:

@@ -20,7 +20,8 @@ _MATES = ((10_000, 10), (100_000, 100), (1_000_000, 1_000))  # from, how many
 _DEPTHS = re.compile(rb"(\[%eval [+-]?[0-9.]+),\d+\]")
 _TAGS = re.compile(r"\[%([^\]]*)\]")
 _NUMBER = r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*"
-_CLOCK = re.compile(r"clk\s*\+?(\d+):\+?(\d+):" + _NUMBER)
+# Python reads no number of more than 4,300 digits.
+_CLOCK = re.compile(r"clk\s*\+?(\d{1,4000}):\+?(\d{1,4000}):" + _NUMBER)
 _EVAL = re.compile(r"eval\s*" + _NUMBER)
 
 Floats = npt.NDArray[np.float32]

@@ -29,7 +29,9 @@ _NAMES = {
         ("chess960", "chess 960", "fischerandom", "fischerrandom", "fischer random"), CHESS960
     ),
 }
-_STAGE = re.compile(r"(?:\d+/)?(\d+)(?:\+(\d+))?")
+# Python reads no number of more than 4,300 digits.
+_STAGE = re.compile(r"(?:\d+/)?(\d{1,4000})(?:\+(\d{1,4000}))?")
+_ELO = re.compile(rb"\d{1,4000}")
 _DAILY = re.compile(r"1/\d{5,}")
 _LARGEST_ELO = 32_767
 
@@ -143,4 +145,4 @@ def speed_of(time_control: str) -> str:
 @lru_cache(maxsize=4096)
 def _elo(text: bytes) -> int | None:
     digits = text.strip().rstrip(b"?")
-    return int(digits) if digits.isdigit() and 0 < int(digits) <= _LARGEST_ELO else None
+    return int(digits) if _ELO.fullmatch(digits) and 0 < int(digits) <= _LARGEST_ELO else None

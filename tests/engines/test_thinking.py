@@ -47,6 +47,11 @@ def test_words_of_a_go_are_read_in_any_order() -> None:
     )
 
 
+@pytest.mark.parametrize("number", ["--5", "-", "²", "1e3", "9" * 400, "9" * 5000])
+def test_what_is_no_number_is_passed_over(number: str) -> None:
+    assert Limits.parse(["depth", number, "wtime", number, "nodes", "7"]) == Limits(nodes=7)
+
+
 @given(
     left=st.integers(-1000, 10**7), gained=st.integers(0, 10**5),
     togo=st.none() | st.integers(1, 80), overhead=st.integers(0, 5000), turn=st.booleans(),

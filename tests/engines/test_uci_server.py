@@ -137,6 +137,7 @@ def test_unknown_words_are_passed_over(talk: Callable[..., Talk]) -> None:
         ("fen 8/8/8/8/8/8/8/8 w - - 0 1", "not a legal position"),
         ("startpos moves e2e4 e2e4", "move 2, 'e2e4', cannot be played"),
         ("startpos moves e7e5", "move 1"),
+        ("startpos moves e2e4 0000", "move 2, '0000', cannot be played"),
         ("here", "neither `startpos` nor `fen`"),
         ("", "neither `startpos` nor `fen`"),
     ],

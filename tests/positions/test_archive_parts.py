@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import os
 import random
 import signal
 import subprocess
@@ -78,6 +79,13 @@ def test_every_kind_of_archive_gives_the_same_rows(
     assert {k: v for k, v in found.items() if "faults" not in k} == {
         k: v for k, v in whole.items() if "faults" not in k
     }
+
+
+def test_a_file_name_that_is_no_utf8_is_told_in_escapes(tmp_path: Path) -> None:
+    path = Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9.pgn.gz"))
+    path.write_bytes(b"no archive")
+    ((note,),) = read(tmp_path / "out", path)
+    assert pq.read_table(note.faults)["source"].to_pylist() == [r"caf\xe9.pgn.gz"]
 
 
 class StoppedError(Exception):

@@ -171,7 +171,7 @@ def test_latin_1_is_read() -> None:
         ("15+0", "ultrabullet"), ("60+1", "bullet"), ("179+0", "bullet"), ("180+0", "blitz"),
         ("300+3", "blitz"), ("300+5", "rapid"), ("600", "rapid"), ("900+15", "classical"),
         ("40/7200:3600", "classical"), ("1/259200", "correspondence"), ("-", "unknown"),
-        ("", "unknown"), ("*180", "unknown"),
+        ("", "unknown"), ("*180", "unknown"), ("9" * 5000 + "+0", "unknown"),
     ],
 )  # fmt: skip
 def test_speeds(told: str, speed: str) -> None:
@@ -182,6 +182,7 @@ def test_headers_that_say_nothing() -> None:
     facts = facts_of(b'[WhiteElo "?"]\n[BlackElo "99999"]\n[Result "?"]\n[Variant "Chess 960"]\n')
     assert (facts.white_elo, facts.black_elo, facts.result) == (None, None, None)
     assert facts.variant == "chess960"
+    assert facts_of(b'[WhiteElo "%s"]\n' % (b"9" * 5000)).white_elo is None
 
 
 def test_a_start_that_only_chess960_knows_is_played_by_its_rules() -> None:

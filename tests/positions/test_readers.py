@@ -124,6 +124,12 @@ def test_a_cut_game_loses_its_last_word() -> None:
     assert assert_same([cut]).lengths.tolist() == [4]
 
 
+def test_a_clock_of_more_digits_than_python_reads_is_none() -> None:
+    digits = "9" * 5000
+    plies = assert_same([movetext(f"1. e4 {{ [%clk {digits}:00:01] }} e5 {{ [%clk 0:00:07] }} *")])
+    assert np.array_equal(plies.clock, np.array([np.nan, 7], np.float32), equal_nan=True)
+
+
 def test_only_a_legal_en_passant_capture_counts() -> None:
     # Black's pawn d4 is bound to its king on d8 by a rook, or beside its king on one rank.
     bound = "3k4/8/8/8/3p4/8/4P3/3RK3 w - - 0 1"

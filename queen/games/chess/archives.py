@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import bz2
 import io
+import os
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
@@ -72,6 +73,11 @@ _DECODERS: dict[str, tuple[bytes, Callable[[], _Decoder]]] = {
     ".zst": (b"\x28\xb5\x2f\xfd", _zstd),
 }
 ARCHIVE_SUFFIXES = (*_DECODERS, ".zip")
+
+
+def name_of(path: Path) -> str:
+    """A path as text that can be stored: bytes of a file name that are no UTF-8 as escapes."""
+    return os.fsencode(path.as_posix()).decode("utf-8", "backslashreplace")
 
 
 def read_chunks(path: Path) -> Iterator[bytes]:

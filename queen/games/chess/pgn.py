@@ -17,7 +17,13 @@ import chess.pgn
 import xxhash
 
 from queen.errors import QueenError
-from queen.games.chess.archives import ARCHIVE_SUFFIXES, TRUNCATED, UNREADABLE, ArchiveError
+from queen.games.chess.archives import (
+    ARCHIVE_SUFFIXES,
+    TRUNCATED,
+    UNREADABLE,
+    ArchiveError,
+    name_of,
+)
 from queen.games.chess.archives import read_chunks as _read_chunks
 from queen.games.chess.pgn_headers import anonymous
 from queen.games.chess.pgn_split import MAX_GAME_BYTES, RawGame, split_games
@@ -32,7 +38,9 @@ MATE_PAWNS = 1000.0
 _RESULTS = ("1-0", "0-1", "1/2-1/2")
 _STANDARD = {"", "standard", "chess", "normal", "from position", "fromposition"}
 _SUFFIXES = (".pgn", *(f".pgn{suffix}" for suffix in ARCHIVE_SUFFIXES))
-_CLOCK = re.compile(r"\[%clk\s+(\d+):(\d+):(\d+(?:\.\d+)?)\s*\]")
+# A number of more digits is none that anybody meant, nor one that every column can hold.
+_CLOCK = re.compile(r"\[%clk\s+(\d{1,9}):(\d{1,9}):(\d{1,9}(?:\.\d+)?)\s*\]")
+_ELO = re.compile(r"\d{1,9}")
 _EVAL = re.compile(r"\[%eval\s+(#?)([+-]?\d+(?:\.\d+)?)(?:,\d+)?\s*\]")
 _CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1f]")
 
@@ -144,10 +152,10 @@ def _files(source: Path) -> list[tuple[Path, str]]:
     if source.is_dir():
         found = sorted(p for p in source.rglob("*") if p.is_file() and p.name.endswith(_SUFFIXES))
         if found:
-            return [(path, path.relative_to(source).as_posix()) for path in found]
+            return [(path, name_of(path.relative_to(source))) for path in found]
         what = f"the folder holds no {', '.join(_SUFFIXES)}"
     elif source.exists():
-        return [(source, source.name)]
+        return [(source, name_of(Path(source.name)))]
     else:
         what = "no such file or folder"
     raise PgnError(what, where=str(source), remedy="give a PGN file or a folder of PGN files")
@@ -344,4 +352,4 @@ def _pawns(mate: bool, number: str) -> float:
 
 def _elo(text: str) -> int | None:
     digits = text.strip().rstrip("?")
-    return int(digits) if digits.isdigit() and int(digits) > 0 else None
+    return int(digits) if _ELO.fullmatch(digits) and int(digits) > 0 else None

@@ -51,7 +51,7 @@ def split_games(chunks: Iterable[bytes]) -> Iterator[RawGame]:
     except ArchiveError as error:
         failure = error
     last = splitter.game
-    if last.head or last.body:
+    if last.head or last.body or last.oversize:
         last.cut = failure is not None
         yield last
     if failure is not None:
@@ -108,7 +108,7 @@ class _Splitter:
     def _begins(self, line: bytes, tag: re.Match[bytes] | None) -> bool:
         if tag is None:
             return self.ended and self.blank and bool(line.strip()) and line[:1] not in b"%;"
-        if self.game.body:
+        if self.game.body or (self.game.oversize and not self.game.head):
             return not self.in_comment or (self.blank and tag[1] == b"Event")
         return self.blank and tag[1] in self.tags
 

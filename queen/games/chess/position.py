@@ -87,13 +87,21 @@ def _checked_board(fen: str) -> chess.Board:
     return board
 
 
+def played(board: chess.Board, uci: str) -> chess.Move:
+    """The legal move that a word names. Raises ValueError if it names none, or the null move."""
+    move = board.parse_uci(uci)
+    if not move:
+        raise ValueError(f"null move: {uci!r} in {board.fen()}")
+    return move
+
+
 def _replayed(start: str, moves: tuple[str, ...], known: chess.Board | None) -> chess.Board:
     """The board after the moves; `known` is the one before the last of them."""
     board = _checked_board(start) if known is None else known.copy()
     first = 0 if known is None else len(moves) - 1
     for ply in range(first, len(moves)):
         try:
-            board.push(board.parse_uci(moves[ply]))
+            board.push(played(board, moves[ply]))
         except ValueError as error:
             raise PositionError(
                 f"move {moves[ply]!r} at ply {ply} is not legal",

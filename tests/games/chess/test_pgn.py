@@ -272,6 +272,32 @@ def test_a_game_too_long_to_be_one_is_left_out(reading):
     assert [r.reason for r in rejects] == ["unreadable"]
 
 
+@pytest.mark.parametrize("flood", [b"x", b"1. e4 {", b"(("])
+@pytest.mark.parametrize("first", [True, False])
+def test_a_flood_without_headers_is_told_and_takes_no_game_with_it(reading, flood, first):
+    flood = (flood * pgn.MAX_GAME_BYTES)[: pgn.MAX_GAME_BYTES + 100] + b"\n\n"
+    other = OTHER.encode() + b"\n"
+    games, rejects = reading(flood + other if first else other + flood)
+    assert [g.moves[0] for g in games] == ["f2f3"]
+    assert [r.reason for r in rejects] == ["unreadable"]
+
+
+@pytest.mark.parametrize("number", ["²", "9" * 12, "9" * 400, "9" * 5000])
+def test_numbers_that_are_none_are_no_ratings_and_no_clocks(reading, number):
+    text = f'[WhiteElo "{number}"]\n[BlackElo "1634"]\n\n1. e4 {{ [%clk {number}:00:01] }} e5 *\n'
+    (game,), rejects = reading(text)
+    assert (game.white_elo, game.black_elo) == (None, 1634)
+    assert (game.clocks, rejects) == ((None, None), [])
+
+
+def test_a_file_name_that_is_no_utf8_is_told_in_escapes(tmp_path):
+    path = Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9.pgn"))
+    path.write_text(OTHER + '\n[Event "x"]\n\n1. e5 *\n')
+    for source in (path, tmp_path):
+        (game,), (reject,) = read(source)
+        assert game.source == reject.file == r"caf\xe9.pgn"
+
+
 def test_splits_follow_the_shares_and_hang_on_id_and_seed_alone():
     shares = {"test": 0.1, "train": 0.7, "dev": 0.2}
     ids = [f"{i:032x}" for i in range(4000)]
