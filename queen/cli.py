@@ -41,6 +41,12 @@ def main() -> None:
     except QueenError as error:
         print(error, file=sys.stderr)
         sys.exit(1)
+    except OSError as error:
+        if error.filename is None:
+            raise
+        print(f"{error.filename}: {error.strerror}", file=sys.stderr)
+        print("  remedy: name a place that is there and may be written", file=sys.stderr)
+        sys.exit(1)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
 
 class QueenError(Exception):
     """A failure a person can act on.
@@ -27,3 +31,17 @@ class QueenError(Exception):
 def _rebuild(kind: type[QueenError], what: str, where: str, remedy: str) -> QueenError:
     """Unpickle: exceptions with keyword arguments do not by themselves."""
     return kind(what, where=where, remedy=remedy)
+
+
+@contextlib.contextmanager
+def readable(path: Path) -> Iterator[None]:
+    """Turn what is said of a damaged table within into an error that names its file."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        lines = str(error).splitlines() or [type(error).__name__]
+        raise QueenError(
+            f"the table cannot be read: {lines[0][:200]}",
+            where=str(path),
+            remedy="`queen verify` names what is damaged; `dvc checkout`, or run its stage again",
+        ) from error

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from queen.engines.cache import SearchCache
 from queen.engines.pool import Analyser, EngineSettings
-from queen.errors import QueenError
+from queen.errors import QueenError, readable
 from queen.lineage.artifact import Artifact, Draft
 from queen.lineage.state import State
 from stages.settings import build
@@ -257,7 +257,12 @@ def concat_shards(folders: Sequence[Path], name: str = ROWS) -> pa.Table:
 def tables_in(artifact: Artifact) -> list[tuple[str, list[str]]]:
     """The parquet files of an artifact in order of their names, each with its columns."""
     names = sorted(e.name for e in artifact.record.files if e.name.endswith(".parquet"))
-    return [(name, pq.read_schema(artifact.file(name)).names) for name in names]
+    return [(name, _columns(artifact.file(name))) for name in names]
+
+
+def _columns(path: Path) -> list[str]:
+    with readable(path):
+        return list(pq.read_schema(path).names)
 
 
 def spans(total: int, size: int) -> list[Shard]:

@@ -28,6 +28,7 @@ from stages.base import Job, Shard, StageSpec
 from stages.sources import game_files
 
 SHARD_BYTES = 256 << 20
+_LARGEST_PART_MB = 1024
 FAULTS_FILE, TALLY = "faults.parquet", "tally.json"
 
 
@@ -63,6 +64,23 @@ class Params:
                 where=f"extract.{name}",
                 remedy="params/config.yaml says what there is",
             )
+        for name, fits in self._bounds().items():
+            if not fits:
+                raise QueenError(
+                    f"{getattr(self, name)} is out of range",
+                    where=f"extract.{name}",
+                    remedy="params/config.yaml says what each stands for",
+                )
+
+    def _bounds(self) -> dict[str, bool]:
+        """Whether each number is one that makes sense."""
+        low, high = self.rating.min, self.rating.max
+        return {
+            "skip_plies": self.skip_plies >= 0,
+            "rating": low >= 0 and (high == 0 or high >= low),
+            "share": 0.0 < self.share <= 1.0,
+            "part_mb": 0.0 < self.part_mb <= _LARGEST_PART_MB,
+        }
 
     def filters(self) -> Filters:
         return Filters(

@@ -17,7 +17,7 @@ from queen.engines.analysis import EngineFailure, Limit
 from queen.engines.answers import AnswerLog
 from queen.engines.labelling import Asked, Label, Labeller
 from queen.engines.pool import EngineSettings
-from queen.errors import QueenError
+from queen.errors import QueenError, readable
 from queen.lineage.artifact import Draft
 from queen.positions.packed import POSITION_BYTES
 from queen.positions.schema import LABELS
@@ -166,7 +166,7 @@ def _read_span(path: Path, start: int, stop: int) -> pa.Table:
 
 @functools.lru_cache(maxsize=2)
 def _read_group(path: Path, group: int) -> pa.Table:
-    with pq.ParquetFile(path) as file:
+    with readable(path), pq.ParquetFile(path) as file:
         return file.read_row_group(group, columns=COLUMNS)
 
 

@@ -45,7 +45,7 @@ from stages.sharing import work_one, work_with_others
 from stages.versions import version_of
 
 STOPPED = 2
-DISK_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+DISK_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
 VERDICT = "verdict.json"
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from queen.errors import QueenError
+from queen.errors import QueenError, readable
 from queen.lineage.artifact import Artifact, open_artifact
 from queen.positions.survey import Survey, survey
 from stages.base import tables_in
@@ -105,7 +105,7 @@ def surveyed(artifact: Artifact, most: int = 0) -> Surveyed:
 def _batches(paths: list[Path], step: int) -> Iterator[pa.RecordBatch]:
     number = 0
     for path in paths:
-        with pq.ParquetFile(path) as file:
+        with readable(path), pq.ParquetFile(path) as file:
             columns = _read_of(file.schema_arrow.names)
             for group in range(file.num_row_groups):
                 if number % step == 0:

@@ -9,6 +9,7 @@ of them, and naming a profile starts afresh.
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -166,6 +167,8 @@ def typed_value(
     found, default = _lookup(defaults, key)
     if not found:
         raise unknown("param", key, [*dotted_keys(defaults), *also], PARAMS_FILE)
+    if isinstance(value, float) and math.isnan(value):
+        raise _wrong_type(key, default, value)
     if default is None or (isinstance(default, str) and isinstance(value, str | None)):
         return value
     if isinstance(default, str) and not isinstance(value, dict | list):

@@ -7,6 +7,7 @@ round never changes when defaults do. No round is ever removed.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from queen.errors import QueenError
+from queen.lineage.lock import exclusive, lock_folder
 from queen.lineage.params import (
     STEPS,
     Change,
@@ -191,6 +193,18 @@ def resolve(root: Path) -> dict[str, tuple[Change, ...]]:
     Raises:
         RoundError, ParamsError: see `read_rounds`; a key in `set` that no step has.
     """
+    with _writing(root):
+        return _resolve_file(root)
+
+
+@contextlib.contextmanager
+def _writing(root: Path) -> Iterator[None]:
+    """The file is read, changed and written by one alone: no round of another's is lost."""
+    with exclusive(lock_folder(root) / "rounds.lock"):
+        yield
+
+
+def _resolve_file(root: Path) -> dict[str, tuple[Change, ...]]:
     rounds = read_rounds(root)
     fresh = _resolve_all(rounds, read_params(root), read_verdicts(root))
     changed = {
@@ -271,19 +285,20 @@ def add_round(
     Raises:
         RoundError, ParamsError: the name is taken or bad, parent or like unknown, a wrong setting.
     """
-    rounds = read_rounds(root)
     check_name(key)
-    if key in rounds:
-        raise RoundError(f"there is a round {key!r}", where=FILE, remedy="choose another name")
-    own: dict[str, Any] = {} if seed is None else {"seed": seed}
-    values = _round_defaults(root, rounds, like)
-    for name, value in (_setting(item, values) for item in settings):
-        _put(own, name, value)
-    rounds[key] = Round(key, parent, None, like, own, {})
-    _check_tree(rounds)
-    fresh = _resolve_all(rounds, read_params(root), read_verdicts(root))
-    _write(root, {**rounds, key: fresh[key]})
-    return fresh[key]
+    with _writing(root):
+        rounds = read_rounds(root)
+        if key in rounds:
+            raise RoundError(f"there is a round {key!r}", where=FILE, remedy="choose another name")
+        own: dict[str, Any] = {} if seed is None else {"seed": seed}
+        values = _round_defaults(root, rounds, like)
+        for name, value in (_setting(item, values) for item in settings):
+            _put(own, name, value)
+        rounds[key] = Round(key, parent, None, like, own, {})
+        _check_tree(rounds)
+        fresh = _resolve_all(rounds, read_params(root), read_verdicts(root))
+        _write(root, {**rounds, key: fresh[key]})
+        return fresh[key]
 
 
 def _round_defaults(root: Path, rounds: Mapping[str, Round], like: str | None) -> dict[str, Any]:

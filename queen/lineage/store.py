@@ -13,6 +13,7 @@ from queen.lineage.lock import exclusive
 
 MANIFEST = "shard.json"
 PLACING = "placing.lock"
+_BROKEN = (QueenError, AttributeError, KeyError, TypeError)  # what a broken manifest raises
 
 
 class ShardStore:
@@ -28,15 +29,19 @@ class ShardStore:
         return self.root / stage / key
 
     def get(self, stage: str, key: str) -> Path | None:
-        """The finished shard, or None. A shard whose files changed size counts as absent."""
+        """The finished shard, or None. One whose manifest is broken or whose files changed
+        size counts as absent."""
         folder = self.path(stage, key)
         if not (folder / MANIFEST).is_file():
             return None
-        sizes = read_json(folder / MANIFEST)["files"]
-        whole = all(
-            (folder / name).is_file() and (folder / name).stat().st_size == entry["size"]
-            for name, entry in sizes.items()
-        )
+        try:
+            sizes = read_json(folder / MANIFEST)["files"]
+            whole = all(
+                (folder / name).is_file() and (folder / name).stat().st_size == entry["size"]
+                for name, entry in sizes.items()
+            )
+        except _BROKEN:
+            return None
         return folder if whole else None
 
     def put(self, stage: str, key: str, work: Callable[[Path], object]) -> Path:
@@ -58,10 +63,7 @@ class ShardStore:
 
     def adopt(self, stage: str, key: str, folder: Path) -> bool:
         """Take in a shard that another machine finished, if it is what its manifest says."""
-        try:
-            if any(_faults(folder, f"{stage}/{key}")):
-                return False
-        except QueenError:  # no manifest, or a broken one
+        if any(_faults(folder, f"{stage}/{key}")):
             return False
         with writing(folder):
             self.path(stage, key).parent.mkdir(parents=True, exist_ok=True)
@@ -105,9 +107,14 @@ def shard_key(parts: dict[str, object]) -> str:
 
 
 def _faults(folder: Path, shard: str) -> Iterator[str]:
-    for name, entry in read_json(folder / MANIFEST)["files"].items():
+    try:
+        digests = {n: e["sha256"] for n, e in read_json(folder / MANIFEST)["files"].items()}
+    except _BROKEN:
+        yield f"shard {shard}: its manifest is missing or broken"
+        return
+    for name, digest in digests.items():
         path = folder / name
-        if not path.is_file() or file_digest(path) != entry["sha256"]:
+        if not path.is_file() or file_digest(path) != digest:
             yield f"shard {shard}: file {name} is missing or changed"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Hashable
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,10 @@ def _mapping(loader: _Loader, node: yaml.MappingNode, deep: bool = False) -> dic
     seen: set[Any] = set()
     for key_node, _ in node.value:
         key = loader.construct_object(key_node, deep=True)  # type: ignore[no-untyped-call]
+        if not isinstance(key, Hashable):
+            raise yaml.constructor.ConstructorError(
+                None, None, f"{key!r} cannot be a key", key_node.start_mark
+            )
         if key in seen:
             raise yaml.constructor.ConstructorError(
                 None, None, f"the key {key!r} stands there twice", key_node.start_mark
@@ -53,6 +58,9 @@ def parse_yaml(text: str, where: str) -> Any:
         return yaml.load(text, Loader=_Loader)
     except yaml.YAMLError as error:
         raise YamlError(_first_line(error), where=where, remedy="mend the YAML") from None
+    except (ValueError, RecursionError) as error:  # no date, a number of too many digits, too deep
+        what = f"not YAML: {str(error)[:200]}"
+        raise YamlError(what, where=where, remedy="mend the YAML, or put it in quotes") from None
 
 
 def _first_line(error: yaml.YAMLError) -> str:
@@ -67,6 +75,8 @@ def read_yaml(path: Path, remedy: str = "") -> dict[str, Any]:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise YamlError("the file is missing", where=str(path), remedy=remedy) from None
+    except UnicodeDecodeError as error:
+        raise YamlError(f"not UTF-8: {error}", where=str(path), remedy=remedy) from None
     value = parse_yaml(text, str(path))
     if value is None:
         return {}

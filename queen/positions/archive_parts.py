@@ -8,6 +8,7 @@ reads them.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import threading
@@ -15,12 +16,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass
+from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context, parent_process
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from queen.errors import QueenError
 from queen.games.chess.archives import name_of, read_chunks
 from queen.games.chess.pgn import EMPTY
 from queen.positions.cutting import Part, parts
@@ -92,12 +95,26 @@ def work_off(
     Args:
         told: called with the bytes read of a file's text and the number of the file.
     """
-    with _Crew(plan.workers) as crew:
+    with _told_of_the_dead(folder), _Crew(plan.workers) as crew:
         for number, path in enumerate(files):
             for task in _tasks(path, folder / f"{number:05d}", plan):
                 crew.hand(task)
                 told(task.part.end, number)
     return [_notes(folder / f"{number:05d}") for number in range(len(files))]
+
+
+@contextlib.contextmanager
+def _told_of_the_dead(folder: Path) -> Iterator[None]:
+    """A process that reads and is killed (by the system, for want of memory) is told plainly."""
+    try:
+        yield
+    except BrokenProcessPool as error:
+        raise QueenError(
+            "a process that read games was killed",
+            where=str(folder),
+            remedy="run again, finished parts are kept; where memory is short, with fewer "
+            "machine.workers or a smaller extract.part_mb",
+        ) from error
 
 
 def write_rows(path: Path, table: pa.Table) -> None:
@@ -176,7 +193,11 @@ def _notes(folder: Path) -> list[Note]:
     """The notes of a file's parts, from the first on as far as they go without a gap."""
     found: list[Note] = []
     while (path := _note_path(stem := folder / f"{len(found):06d}")).is_file():
-        told = json.loads(path.read_text())
+        try:
+            told = json.loads(path.read_text())
+        except ValueError:  # torn by a machine that went down: the part is read again
+            path.unlink()
+            break
         counts, drops = Counter(told["counts"]), Counter(told["drops"])
         found.append(Note(str(stem), told["end"], told["failed"], counts, drops))
     return found

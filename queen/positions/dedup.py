@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from queen.errors import QueenError
+from queen.errors import QueenError, readable
 from queen.positions.barred import Barred
 from queen.positions.grouping import group
 from queen.positions.hashing import Hashes, position_hash
@@ -262,7 +262,7 @@ def _writer(path: Path) -> pq.ParquetWriter:
 
 def read_batches(path: Path, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
     """The rows of a parquet file, a little at a time, its column chunks never read whole."""
-    with pq.ParquetFile(path, buffer_size=1 << 16, pre_buffer=False) as file:
+    with readable(path), pq.ParquetFile(path, buffer_size=1 << 16, pre_buffer=False) as file:
         yield from file.iter_batches(batch_size=BATCH, columns=columns, use_threads=False)
 
 

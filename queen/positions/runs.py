@@ -117,7 +117,10 @@ def open_part(stem: Path) -> Part | None:
     index, rows = stem.with_suffix(".json"), stem.with_suffix(".rows")
     if not index.is_file() or not rows.is_file():
         return None
-    said = orjson.loads(index.read_bytes())
+    try:
+        said = orjson.loads(index.read_bytes())
+    except orjson.JSONDecodeError:  # torn by a machine that went down
+        return None
     kind = _KINDS[said["kind"]]
     starts = np.array(said["starts"], np.int64).reshape(-1, said["buckets"] + 1)
     held = int(starts[-1, -1]) if len(starts) else 0

@@ -54,6 +54,7 @@ def test_configuring_twice_leaves_the_file_untouched(toy: Path) -> None:
         ("games=3", ["expected dict", "count"]),
         ("games.tags=[1]", ["games.tags", "expected list"]),
         ("train.lr=fast", ["round.train.lr", "float"]),
+        ("train.lr=.nan", ["round.train.lr", "float"]),
         ("seed", ["key=value"]),
         ("+seed=1", ["key=value"]),
     ],
@@ -143,4 +144,18 @@ def test_missing_and_broken_files_are_named(tmp_path: Path) -> None:
         read_yaml(tmp_path / "x.yaml")
     (tmp_path / "x.yaml").write_text("a: [1\n")
     with pytest.raises(YamlError, match=r"x\.yaml: not YAML"):
+        read_yaml(tmp_path / "x.yaml")
+
+
+@pytest.mark.parametrize(
+    "text", ["2020-13-45", "{[1, 2]: 3}", "9" * 5000, "[" * 4000], ids=["date", "key", "int", "deep"]
+)
+def test_what_yaml_itself_trips_over_is_named(text: str) -> None:
+    with pytest.raises(YamlError, match=r"here: not YAML"):
+        parse_yaml(text, "here")
+
+
+def test_a_file_that_is_no_utf8_is_named(tmp_path: Path) -> None:
+    (tmp_path / "x.yaml").write_bytes(b"a: caf\xe9\n")
+    with pytest.raises(YamlError, match=r"x\.yaml: not UTF-8"):
         read_yaml(tmp_path / "x.yaml")

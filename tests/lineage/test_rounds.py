@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -149,3 +150,11 @@ def test_every_parent_comes_before_its_children(parents: list[int], random: obje
     for key in order:
         parent = tree[key].parent
         assert parent == "pawn1" or order.index(parent) < order.index(key)
+
+
+def test_rounds_added_at_once_are_all_there(toy: Path) -> None:
+    keys = [f"s{n}" for n in range(6)]
+    with ThreadPoolExecutor(len(keys)) as pool:
+        made = list(pool.map(lambda key: add_round(toy, key, parent="pawn1"), keys))
+    assert [each.key for each in made] == keys
+    assert {*keys} <= set(read_rounds(toy))

@@ -44,6 +44,19 @@ def test_a_cut_shard_counts_as_absent_and_a_changed_one_is_named(tmp_path: Path)
     assert store.get("filter", "k") is None
 
 
+@pytest.mark.parametrize("manifest", ["", "[]", "{}", '{"files": []}', '{"files": {"rows": 3}}'])
+def test_a_broken_manifest_counts_as_absent_and_is_named(tmp_path: Path, manifest: str) -> None:
+    store = ShardStore(tmp_path)
+    folder = store.put("filter", "k", lambda f: (f / "rows").write_text("abc"))
+    (folder / "shard.json").write_text(manifest)
+    assert store.get("filter", "k") is None
+    assert list(store.problems("filter", "k")) == [
+        "shard filter/k: its manifest is missing or broken"
+    ]
+    store.put("filter", "k", lambda f: (f / "rows").write_text("abc"))
+    assert store.get("filter", "k") == folder
+
+
 def test_keys_follow_every_part_and_refuse_what_is_no_json() -> None:
     base = {"stage": "filter", "params": {"a": 1}, "inputs": {"x": "h"}}
     assert shard_key(base) == shard_key(dict(reversed(base.items())))

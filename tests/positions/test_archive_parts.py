@@ -12,12 +12,14 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import zstandard
 from pgn_mischief import game
 
+from queen.errors import QueenError
 from queen.positions.archive_parts import Note, Plan, work_off
 from queen.positions.extraction import Filters
 
@@ -185,3 +187,23 @@ def test_files_without_anything(tmp_path: Path) -> None:
     reasons = [pq.read_table(n[0].faults)["reason"].to_pylist() for n in notes]
     assert reasons == [["empty"], ["unreadable"]]
     assert not any(note.rows.is_file() for file in notes for note in file)
+
+
+def test_a_torn_note_has_its_part_read_again(
+    archive: Path, tmp_path: Path, whole: dict[str, bytes]
+) -> None:
+    read(tmp_path, archive)
+    (tmp_path / "00000" / "000001.json").write_bytes(b"")
+    read(tmp_path, archive)
+    assert files_of(tmp_path) == whole
+
+
+def test_a_reader_that_is_killed_is_told_plainly(archive: Path, tmp_path: Path) -> None:
+    def kill_readers(end: int, number: int) -> None:
+        for child in psutil.Process().children(recursive=True):
+            if "spawn_main" in " ".join(child.cmdline()):
+                child.kill()
+
+    plan = Plan(Filters(), part_bytes=2000, workers=2)
+    with pytest.raises(QueenError, match="was killed"):
+        work_off([archive], tmp_path, plan, kill_readers)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import math
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import zstandard
 
 from queen.errors import QueenError
 from queen.lineage.artifact import Artifact
+from queen.positions.extraction import Rating
 from queen.positions.schema import OCCURRENCES
 from stages import extract
 from stages.runner import run_stage
@@ -102,3 +104,16 @@ def test_nothing_left_is_an_error_that_says_why(tmp_path: Path, source: Path) ->
         run_stage("extract", project(tmp_path / "other", source="nowhere"))
     with pytest.raises(QueenError, match="blits: no such value"):
         run_stage("extract", project(tmp_path / "typo", time_control=["blits"]))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("share", 0.0), ("share", 1.5), ("share", -1.0), ("share", math.nan), ("skip_plies", -1),
+        ("part_mb", 0.0), ("part_mb", math.nan), ("rating", Rating(-1, 0)),
+        ("rating", Rating(2000, 1000)),
+    ],
+)  # fmt: skip
+def test_numbers_that_make_no_sense_are_refused(name: str, value: Any) -> None:
+    with pytest.raises(QueenError, match=rf"extract\.{name}: .*out of range"):
+        extract.Params("games.pgn", **{name: value})
