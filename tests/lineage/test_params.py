@@ -148,7 +148,9 @@ def test_missing_and_broken_files_are_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["2020-13-45", "{[1, 2]: 3}", "9" * 5000, "[" * 4000], ids=["date", "key", "int", "deep"]
+    "text",
+    ["2020-13-45", "{[1, 2]: 3}", "9" * 5000, "[" * 4000],
+    ids=["date", "key", "int", "deep"],
 )
 def test_what_yaml_itself_trips_over_is_named(text: str) -> None:
     with pytest.raises(YamlError, match=r"here: not YAML"):
