@@ -15,7 +15,7 @@ import typer
 from queen.commands import common
 from queen.errors import QueenError
 
-_DEPTHS = re.compile(r"(\d+)(?:-(\d+))?")
+_DEPTHS = re.compile(r"(\d{1,3})(?:-(\d{1,3}))?")
 ModelName = Annotated[
     str | None,
     typer.Option(

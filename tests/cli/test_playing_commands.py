@@ -82,6 +82,6 @@ def test_what_cannot_be_played_is_told(project: Path, words: list[str]) -> None:
 
 def test_depths_are_read_as_people_write_them() -> None:
     assert parse_depths("1-3,7, 2") == (1, 2, 3, 7)
-    for wrong in ("", "a", "1-", "-3", "1-b", "1..3"):
+    for wrong in ("", "a", "1-", "-3", "1-b", "1..3", "1-9999", "9" * 5000):
         with pytest.raises(QueenError, match="is no depth"):
             parse_depths(wrong)
