@@ -24,7 +24,7 @@ PARAMS = {
     "seed": 1,
     "machine": {"workers": 1},
     "engine": {"command": "auto", "hash_mb": 1},
-    "extract": {"source": "games.pgn", "licence": "CC0-1.0", "part_mb": 0.002},
+    "extract": {"source": "games.pgn", "licence": "CC0-1.0", "part_mb": 0.0003},
     "dedup": {"evaluation": "none.epd", "files": 8, "buckets": 64, "memory_mb": 256},
     "label": {"limit": {"nodes": 20}, "per_shard": 150},
 }
