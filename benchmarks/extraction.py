@@ -7,19 +7,20 @@ All read the same games, from text in memory to the same columns (`queen.positio
 arrays and with a FEN for every position beside them. python-chess goes two ways: with this
 project's visitor, which packs positions in bulk, and as its documentation reads games, board by
 board, with clocks and evaluations of the nodes. Counted is CPU time of one thread; of several
-rounds the median counts, the ways taking turns. pgn-extract writes a FEN after every move and
-nothing else, so it does less. `--all` compares every row and every FEN with python-chess's own.
+rounds the median counts, the ways taking turns. pgn-extract (Debian: apt-get install pgn-extract)
+goes along where it is installed: it writes every move with its FEN and reads neither clocks nor
+evaluations, so it does less. `--all` compares every row and every FEN with python-chess's own.
 Prints one JSON object.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import io
 import json
 import platform
 import resource
-import shutil
 import statistics
 import subprocess
 import tempfile
@@ -33,6 +34,7 @@ import chess.pgn
 import numpy as np
 import pyarrow as pa
 
+from queen.engines.locate import find_program
 from queen.games.chess.archives import read_chunks
 from queen.positions.cutting import GameText, Part, games_of, parts
 from queen.positions.extraction import Filters, extract
@@ -43,6 +45,9 @@ from queen.positions.reference import ReferenceReader
 from queen.positions.rust_reader import RustReader
 
 PART_BYTES = 8 << 20
+# Every move with its FEN in braces, en passant only where it can be played; nothing else.
+PGN_EXTRACT = ["-s", "-C", "-N", "-V", "--fencomments", "--nofauxep", "--notags", "--noresults"]
+PGN_EXTRACT += ["--nomovenumbers", "--nochecks", "-w100000"]
 Way = Callable[[Part], int]
 
 
@@ -99,19 +104,16 @@ def cpu_seconds(way: Way, part: Part) -> tuple[float, int]:
     return time.process_time() - began, count
 
 
-def pgn_extract(part: Part) -> tuple[float, int]:
-    """pgn-extract writing FENs after every move; CPU seconds of the program."""
+def pgn_extract(program: str, part: Part) -> tuple[float, int]:
+    """pgn-extract writing a FEN after every move; CPU seconds of the program."""
     with tempfile.NamedTemporaryFile(suffix=".pgn") as file:
         file.write(part.data)
         file.flush()
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        done = subprocess.run(
-            ["pgn-extract", "-s", "-Wfen", "--nochecks", file.name], capture_output=True, check=True
-        )
+        done = subprocess.run([program, *PGN_EXTRACT, file.name], capture_output=True, check=True)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    lines = done.stdout.splitlines()
-    count = sum(1 for line in lines if line.count(b"/") >= 7)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, count
+    seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return seconds, done.stdout.count(b"{")
 
 
 def measured(part: Part, rounds: int) -> dict[str, Any]:
@@ -122,8 +124,8 @@ def measured(part: Part, rounds: int) -> dict[str, Any]:
         "python_chess_arrays": lambda p: cpu_seconds(arrays(ReferenceReader()), p),
         "python_chess_board_by_board": lambda p: cpu_seconds(board_by_board, p),
     }
-    if shutil.which("pgn-extract"):
-        ways["pgn_extract_fens"] = pgn_extract
+    if program := find_program("pgn-extract"):
+        ways["pgn_extract_fens"] = functools.partial(pgn_extract, program)
     ways["arrays"](part)  # imports and caches
     rates: dict[str, list[float]] = {name: [] for name in ways}
     counts: dict[str, int] = {}
@@ -138,6 +140,9 @@ def measured(part: Part, rounds: int) -> dict[str, Any]:
         "spread": {name: [round(min(r)), round(max(r))] for name, r in rates.items()},
         "ratio_arrays": round(middle["arrays"] / middle["python_chess_arrays"], 1),
         "ratio_fens": round(middle["fens"] / middle["python_chess_board_by_board"], 1),
+        "ratio_pgn_extract": round(middle["fens"] / middle["pgn_extract_fens"], 1)
+        if program
+        else "pgn-extract is not installed: left out",
     }
 
 

@@ -1,10 +1,12 @@
-"""Kill stages of a judged round with kill -9 at random moments; the content must come out the same.
+"""Kill stages with kill -9 at random moments; the content must come out the same.
 
-    python benchmarks/kill_and_resume.py PROJECT [--round r1] [--times 3] [--seed 0]
+    python benchmarks/kill_and_resume.py PROJECT [--round r1 | --bulk] [--times 3] [--seed 0]
 
-PROJECT is a folder where `queen run` has finished. For each stage and time a fresh state folder is
-used (the engine cache is left out, so that engines really search), the stage is started as its own
-process, killed after a random share of the seconds its last run took, and run again to the end.
+PROJECT is a folder where `queen run` has finished. The stages are those of a judged round; with
+`--bulk` those of the bulk data set, made before (`python -m stages extract`, dedup and label). For
+each stage and time a fresh state folder is used (the engine cache is left out, so that engines
+really search), the stage is started as its own process, killed after a random share of the seconds
+its last run took, and run again to the end.
 Prints one JSON line for each kill, and exits 1 if any content hash differs or an engine survives.
 """
 
@@ -29,30 +31,34 @@ from queen.lineage.artifact import RECORD, open_artifact
 from queen.lineage.tracking import last_run
 
 STAGES = ("explain", "recurse", "filter", "train")
+BULK = ("extract", "dedup", "label")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("project", type=Path)
     parser.add_argument("--round", default="r1")
+    parser.add_argument("--bulk", action="store_true")
     parser.add_argument("--times", type=int, default=3)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     project, rng = options.project.resolve(), random.Random(options.seed)
-    reopen = [sys.executable, "-m", "queen.cli", "round", "reopen", options.round]
-    subprocess.run(reopen, cwd=project, check=False, capture_output=True)
-    failed = 0
-    for stage in STAGES:
+    if not options.bulk:
+        reopen = [sys.executable, "-m", "queen.cli", "round", "reopen", options.round]
+        subprocess.run(reopen, cwd=project, check=False, capture_output=True)
+    failed, key = 0, None if options.bulk else options.round
+    for stage in BULK if options.bulk else STAGES:
         for _ in range(options.times):
-            told = once(project, stage, options.round, rng)
+            told = once(project, stage, key, rng)
             failed += not told["same"] or told["survivors"] > 0
             print(json.dumps(told), flush=True)
     return 1 if failed else 0
 
 
-def once(project: Path, stage: str, key: str, rng: random.Random) -> dict[str, Any]:
+def once(project: Path, stage: str, key: str | None, rng: random.Random) -> dict[str, Any]:
     """One kill and the run after it."""
-    name = f"models/{key}" if stage == "train" else f"data/{stage}/{key}"
+    name = f"models/{key}" if stage == "train" else f"data/{stage}" + (f"/{key}" if key else "")
+    command = f"{stage}@{key}" if key else stage
     wanted = open_artifact(project / name).content
     run = last_run(project / ".state", stage, key)
     seconds = float(run["wall_s"]) if run else 20.0
@@ -61,11 +67,15 @@ def once(project: Path, stage: str, key: str, rng: random.Random) -> dict[str, A
         (Path(state) / "downloads").mkdir()
         (project / name / RECORD).unlink()
         after = rng.uniform(0.1, 1.0) * seconds
-        survivors = _kill_after(project, f"{stage}@{key}", environment, after)
+        survivors = _kill_after(project, command, environment, after)
         started = time.monotonic()
-        command = [sys.executable, "-m", "stages", f"{stage}@{key}"]
         done = subprocess.run(
-            command, cwd=project, env=environment, capture_output=True, text=True, check=False
+            [sys.executable, "-m", "stages", command],
+            cwd=project,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
         )
         resumed = time.monotonic() - started
         shutil.rmtree(state, ignore_errors=True)

@@ -27,7 +27,7 @@ from queen.positions.hashing import Hashes, position_hash
 from queen.positions.packed import Packed, unpack
 from queen.positions.possible import can_mate, possible
 from queen.positions.records import fixed_bytes
-from queen.positions.schema import LABELS, move_of
+from queen.positions.schema import LABELS, move_code, move_of
 from queen.positions.survey import LABEL_KINDS, label_kinds
 from stages import gates
 
@@ -57,6 +57,33 @@ class Before:
 
     hash: int = -1
     key: tuple[bytes, str] = (b"", "")
+    game: bytes = b""
+    ply: int = 0
+    first_ply: int = 0
+
+
+def check_occurrences(paths: Sequence[Path]) -> None:
+    """The gate `extract` on files of OCCURRENCES, in the order of their games.
+
+    With 500 of the dump's evaluations or more in the sample their distribution is looked at, as
+    with labels. The evaluation set is not: its positions are left out by `dedup`.
+
+    Raises GateError with the rows at fault.
+    """
+    table = occurrence_rows(paths)
+    scored = table.filter(pc.and_(table["sampled"], pc.is_valid(_score(table))))
+    scores = scored.select(["eval_cp", "eval_mate"]).rename_columns(["cp", "mate"])
+    gates.check_suite("extract", *_with_shares(gates.SUITES["extract"], table, scores))
+
+
+def occurrence_rows(paths: Sequence[Path]) -> pa.Table:
+    """The rows of OCCURRENCES that the suite sees, with what the scan says of them."""
+    return _brought(paths, Barred(), _odd_occurrences, _played_by_rules, _row_hashes)
+
+
+def _score(rows: pa.Table) -> pa.ChunkedArray:
+    """Null where the dump has no evaluation."""
+    return pc.coalesce(rows["eval_cp"], rows["eval_mate"])
 
 
 def check_distinct(paths: Sequence[Path], barred: Barred) -> None:
@@ -81,13 +108,18 @@ def check_labels(paths: Sequence[Path], barred: Barred | None = None) -> None:
     Raises GateError with the rows at fault.
     """
     table = label_rows(paths, barred or Barred())
-    suite = gates.SUITES["label"]
     sampled = table.filter(table["sampled"])
-    if sampled.num_rows >= LEAST_FOR_SHARES:
-        distance = pa.array([divergence(sampled)] * table.num_rows)
-        table = table.append_column("divergence", distance)
-        suite = replace(suite, rules=(*suite.rules, SHARES))
-    gates.check_suite("label", suite, table)
+    gates.check_suite("label", *_with_shares(gates.SUITES["label"], table, sampled))
+
+
+def _with_shares(
+    suite: gates.Suite, table: pa.Table, scores: pa.Table
+) -> tuple[gates.Suite, pa.Table]:
+    """The suite and its rows, with the distribution of scores where these are enough."""
+    if scores.num_rows < LEAST_FOR_SHARES:
+        return suite, table
+    distance = pa.array([divergence(scores)] * table.num_rows)
+    return replace(suite, rules=(*suite.rules, SHARES)), table.append_column("divergence", distance)
 
 
 def label_rows(paths: Sequence[Path], barred: Barred) -> pa.Table:
@@ -113,10 +145,20 @@ def divergence(labels: pa.Table) -> float:
 
 Odd = Callable[[pa.Table, Packed, Hashes, Before], dict[str, Mask]]
 Judge = Callable[[pa.Table], pa.Table]
+Key = Callable[[pa.Table, Hashes], Hashes]
 
 
-def _brought(paths: Sequence[Path], barred: Barred, odd: Odd, judge: Judge) -> pa.Table:
-    """The rows that the suite sees: odd ones up to a bound, and the sample."""
+def _row_hashes(rows: pa.Table, hashes: Hashes) -> Hashes:
+    """A number for each occurrence: the positions of openings stand in millions of games."""
+    games = fixed_bytes(rows["game"].combine_chunks())
+    heads = np.ascontiguousarray(games[:, :8]).view("<u8")[:, 0]
+    return hashes ^ heads * np.uint64(0xD6E8FEB86659FD93)
+
+
+def _brought(
+    paths: Sequence[Path], barred: Barred, odd: Odd, judge: Judge, key: Key = lambda _, own: own
+) -> pa.Table:
+    """The rows that the suite sees: odd ones up to a bound, and the sample, taken by `key`."""
     total = sum(pq.read_metadata(path).num_rows for path in paths)
     bound = np.uint64(min(2**64 - 1, int(2.0**64 * min(1.0, SAMPLE / max(1, total)))))
     kept, room, before = [], MOST_ODD, Before()
@@ -127,7 +169,7 @@ def _brought(paths: Sequence[Path], barred: Barred, odd: Odd, judge: Judge) -> p
             marks = {"possible": possible(packed), **odd(rows, packed, hashes, before)}
             marks["barred"] = barred.has_positions(packed) if barred else np.zeros(len(rows), "?")
             faulty = np.flatnonzero(marks["barred"] | ~_all_good(marks))
-            sampled = hashes * np.uint64(0x9E3779B97F4A7C15) <= bound
+            sampled = key(rows, hashes) * np.uint64(0x9E3779B97F4A7C15) <= bound
             at = np.union1d(faulty[:room], np.flatnonzero(sampled))
             room -= min(room, len(faulty))
             columns = {name: pa.array(mask[at]) for name, mask in marks.items()}
@@ -154,7 +196,7 @@ def _groups(path: Path) -> Iterator[pa.Table]:
 def _empty(paths: Sequence[Path]) -> pa.Table:
     schema = pq.read_schema(paths[0]) if paths else LABELS
     marks = ("possible", "in_order", "one_eval", "counted", "barred", "sampled", "mate_sign")
-    for name in (*marks, "rules"):
+    for name in (*marks, "rules", "plausible"):
         schema = schema.append(pa.field(name, pa.bool_()))
     return schema.empty_table()
 
@@ -199,6 +241,48 @@ def _in_order(hashes: Hashes, keys: Sequence[tuple[bytes, str]], before: Before)
     return out
 
 
+def _odd_occurrences(
+    rows: pa.Table, packed: Packed, hashes: Hashes, before: Before
+) -> dict[str, Mask]:
+    """Marks of the rows of OCCURRENCES: order of plies, evals, means to mate."""
+    both = pc.and_(pc.is_valid(rows["eval_cp"]), pc.is_valid(rows["eval_mate"])).to_numpy()
+    return {
+        "in_order": _plies_rise(rows, before),
+        "one_eval": ~both,
+        "mate_sign": _has_means(packed, rows["eval_mate"]),
+    }
+
+
+def _has_means(packed: Packed, mates: pa.ChunkedArray) -> Mask:
+    """Where there is no mate, or who is to give it has more than a king."""
+    mate = pc.fill_null(mates, 0).to_numpy()
+    out = np.ones(len(mate), np.bool_)
+    at = np.flatnonzero(pc.is_valid(mates).to_numpy())
+    out[at] = can_mate(packed[at], mate[at] > 0)
+    return out
+
+
+def _plies_rise(rows: pa.Table, before: Before) -> Mask:
+    """Where a row begins a game or is later in it than the row before.
+
+    A game that an archive holds twice, one after the other, begins again.
+    """
+    games = fixed_bytes(rows["game"].combine_chunks()).view("V16")[:, 0]
+    ply = rows["ply"].to_numpy()
+    heads = np.flatnonzero(np.append(True, games[1:] != games[:-1]))
+    firsts = ply[heads].copy()
+    goes_on = games[0].tobytes() == before.game
+    if goes_on:
+        firsts[0] = before.first_ply
+    first = np.repeat(firsts, np.diff(heads, append=len(ply)))
+    last = np.append(before.ply, ply[:-1])
+    begins = np.zeros(len(ply), np.bool_)
+    begins[heads[1:] if goes_on else heads] = True
+    before.game, before.ply = games[-1].tobytes(), int(ply[-1])
+    before.first_ply = int(first[-1])
+    return np.asarray(begins | (ply > last) | (ply == first))
+
+
 def _odd_distinct(
     rows: pa.Table, packed: Packed, hashes: Hashes, before: Before
 ) -> dict[str, Mask]:
@@ -219,11 +303,9 @@ def _odd_labels(rows: pa.Table, packed: Packed, hashes: Hashes, before: Before) 
     """Marks of the rows of LABELS: order, and that who is to mate has with what."""
     sources = rows["source"].to_pylist()
     keys = [(row.tobytes(), source) for row, source in zip(packed, sources, strict=True)]
-    mate = pc.fill_null(rows["mate"], 0).to_numpy()
-    no_mate = pc.is_null(rows["mate"]).to_numpy()
     return {
         "in_order": _in_order(hashes, keys, before),
-        "mate_sign": no_mate | can_mate(packed, mate > 0),
+        "mate_sign": _has_means(packed, rows["mate"]),
     }
 
 
@@ -247,6 +329,23 @@ def _by_rules(row: Mapping[str, Any]) -> bool:
     if row["mate"] == 1 and row["best"]:
         return _mates(board, row["best"])
     return True
+
+
+def _played_by_rules(table: pa.Table) -> pa.Table:
+    """Add whether the rules allow the move played, and a mate in one where the dump says so."""
+    judged = [_plausible(row) for row in table.to_pylist()]
+    return table.append_column("plausible", pa.array(judged, pa.bool_()))
+
+
+def _plausible(row: Mapping[str, Any]) -> bool:
+    if not row["possible"]:
+        return False
+    board = unpack(bytes.fromhex(row["position"]))
+    move = move_of(row["played"])
+    if move is not None and not board.is_legal(move):
+        return False
+    codes = map(move_code, board.legal_moves) if row["eval_mate"] == 1 else ()
+    return row["eval_mate"] != 1 or any(_mates(board.copy(stack=False), code) for code in codes)
 
 
 def _mates(board: chess.Board, code: int) -> bool:

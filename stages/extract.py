@@ -24,6 +24,7 @@ from queen.positions.archive_parts import Note, Plan, work_off
 from queen.positions.extraction import FAULTS, Filters, Rating
 from queen.positions.headers import CHESS960, STANDARD
 from queen.positions.reading import ReaderName
+from stages import bulk_gates
 from stages.base import Job, Shard, StageSpec
 from stages.sources import game_files
 
@@ -143,8 +144,10 @@ def assemble(job: Job[Params], folders: Sequence[Path], out: Path) -> Draft:
         drops.update(told["drops"])
     if not parts:
         raise _no_position(job.params.source, drops)
-    for number, part in enumerate(parts):
-        shutil.copyfile(part, out / _part_name(number))
+    copies = [out / _part_name(number) for number in range(len(parts))]
+    for part, copy in zip(parts, copies, strict=True):
+        shutil.copyfile(part, copy)
+    bulk_gates.check_occurrences(copies)
     faults = pa.concat_tables([pq.read_table(folder / FAULTS_FILE) for folder in folders])
     pq.write_table(faults, out / FAULTS_FILE, compression="zstd")
     return Draft(

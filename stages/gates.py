@@ -292,6 +292,23 @@ SUITES: dict[str, Suite] = {
         ),
         LEGAL,
     ),
+    "extract": Suite(
+        (
+            *BULK,
+            *_present("game", "ply", "halfmove", "move", "played"),
+            _within("ply", 1, 2**15 - 1),
+            _within("clock", 0, 2**31),
+            _within("white_elo", 1, 4000),
+            _within("black_elo", 1, 4000),
+            _within("eval_cp", -32_000, 32_000),
+            _within("eval_mate", -500, 500),
+            _among("result", 1, 0, -1),
+            _among("one_eval", True),
+            _among("mate_sign", True),
+            _among("plausible", True),
+        ),
+        {"legal": _legal_anywhere},
+    ),
     "dedup": Suite(
         (
             *BULK,

@@ -14,12 +14,13 @@ from occurrence_rows import distinct_table, label_table, occurrences
 
 from queen.positions.barred import Barred
 from queen.positions.packed import pack
-from queen.positions.schema import DISTINCT, LABELS
+from queen.positions.schema import DISTINCT, LABELS, OCCURRENCES, move_code
 from stages import bulk_gates
-from stages.bulk_gates import check_distinct, check_labels, divergence
+from stages.bulk_gates import check_distinct, check_labels, check_occurrences, divergence
 from stages.gates import GateError
 
 Row = dict[str, Any]
+OCCURRENCE_ROWS = occurrences(40, plies=40)
 DISTINCT_ROWS = distinct_table(occurrences(40, plies=40)).to_pylist()
 LABEL_ROWS = label_table(distinct_table(occurrences(40, plies=40))).to_pylist()
 NONE = Barred()
@@ -108,6 +109,102 @@ def test_a_position_that_cannot_arise_is_found_in_the_sample(
     rows = [{**DISTINCT_ROWS[0], "position": pack(chess.Board("4k3/8/8/8/8/8/4r3/4K3 b - - 0 1"))}]
     with pytest.raises(GateError, match=r"column='legal'[^\n]*1 rows"):
         check_distinct(files(tmp_path, rows, DISTINCT), NONE)
+
+
+def early(rows: list[Row]) -> None:
+    rows[-20]["ply"] = rows[-21]["ply"]
+
+
+def repeated_across_groups(rows: list[Row]) -> None:
+    rows.insert(70, dict(rows[69]))
+
+
+def bare(rows: list[Row]) -> None:
+    rows[-20].update(position=BARE, eval_mate=3, eval_cp=None)
+
+
+OCCURRENCE_FAULTS = {
+    "in_order": [repeated, repeated_across_groups, swapped, early],
+    "possible": [put("position", bytes(36))],
+    "one_eval": [lambda rows: rows[-20].update(eval_cp=1, eval_mate=-1)],
+    "mate_sign": [bare],
+}
+
+
+def test_good_occurrences_pass_twice_over(tmp_path: Path) -> None:
+    """A game that an archive holds twice is no fault: `dedup` counts it twice."""
+    check_occurrences(files(tmp_path, OCCURRENCE_ROWS, OCCURRENCES))
+    last = [row for row in OCCURRENCE_ROWS if row["game"] == OCCURRENCE_ROWS[-1]["game"]]
+    paths = files(tmp_path, [*OCCURRENCE_ROWS, *last, *last], OCCURRENCES)
+    check_occurrences(paths)
+    assert len(bulk_gates.occurrence_rows(paths)) < len(OCCURRENCE_ROWS) / 5
+
+
+@pytest.mark.parametrize(
+    ("told", "spoil"), [(t, s) for t, each in OCCURRENCE_FAULTS.items() for s in each]
+)
+def test_one_odd_occurrence_is_found(
+    tmp_path: Path, told: str, spoil: Callable[[list[Row]], None]
+) -> None:
+    rows = [dict(row) for row in OCCURRENCE_ROWS]
+    spoil(rows)
+    with pytest.raises(
+        GateError, match=rf"column='{told}'[^\n]*[12] rows\n    row \d+: {told}=False"
+    ):
+        check_occurrences(files(tmp_path, rows, OCCURRENCES))
+
+
+def test_the_sample_of_occurrences_does_not_grow_with_a_position_that_all_games_share(
+    tmp_path: Path,
+) -> None:
+    first = [row for row in OCCURRENCE_ROWS if row["ply"] == 1]
+    rows = [{**row, "game": n.to_bytes(16, "little")} for n, row in enumerate(50 * first)]
+    taken = len(bulk_gates.occurrence_rows(files(tmp_path, rows, OCCURRENCES)))
+    assert 10 <= taken <= 60
+
+
+MATE_IN_ONE = chess.Board("6k1/5ppp/8/8/8/8/8/R3K3 w - - 0 1")
+
+
+@pytest.mark.parametrize(
+    ("told", "values"),
+    [
+        ("legal", {"position": pack(chess.Board("4k3/8/8/8/8/8/4r3/4K3 b - - 0 1")), "played": 0}),
+        ("plausible", {"played": move_code(chess.Move.from_uci("a1b3"))}),
+        ("plausible", {"position": pack(chess.Board()), "eval_mate": 1, "played": 0}),
+        ("eval_cp", {"eval_mate": None, "eval_cp": 32_500}),
+        ("eval_mate", {"eval_mate": 700}),
+        ("ply", {"ply": 0}),
+        ("result", {"result": 2}),
+        ("clock", {"clock": -3.0}),
+        ("white_elo", {"white_elo": -7}),
+    ],
+)
+def test_odd_occurrences_are_found_in_the_sample(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: str, values: Row
+) -> None:
+    monkeypatch.setattr(bulk_gates, "SAMPLE", 10**6)
+    good = {
+        **OCCURRENCE_ROWS[0],
+        "position": pack(MATE_IN_ONE),
+        "played": move_code(chess.Move.from_uci("a1a7")),
+        "eval_cp": None,
+        "eval_mate": 1,
+    }
+    check_occurrences(files(tmp_path, [good], OCCURRENCES))
+    with pytest.raises(GateError, match=rf"column='{told}'[^\n]*1 rows\n    row 0: {told}="):
+        check_occurrences(files(tmp_path, [{**good, **values}], OCCURRENCES))
+
+
+def test_the_dumps_evaluations_are_compared_with_what_is_expected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bulk_gates, "SAMPLE", 10**6)
+    lost = [{**row, "eval_cp": -900, "eval_mate": None} for row in OCCURRENCE_ROWS]
+    with pytest.raises(GateError, match=r"divergence[^\n]*observed 2\.\d"):
+        check_occurrences(files(tmp_path, lost, OCCURRENCES))
+    without = [{**row, "eval_cp": None, "eval_mate": None} for row in OCCURRENCE_ROWS]
+    check_occurrences(files(tmp_path, without, OCCURRENCES))
 
 
 def label(**values: Any) -> list[Row]:

@@ -18,6 +18,7 @@ from queen.lineage.artifact import Artifact
 from queen.positions.extraction import Rating
 from queen.positions.schema import OCCURRENCES
 from stages import extract
+from stages.gates import GateError
 from stages.runner import run_stage
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -94,6 +95,24 @@ def test_neither_workers_nor_reader_nor_shards_change_a_byte(
     assert len(usual.record.shards) == 1
     assert len(split.record.shards) == 3
     assert rows(split).equals(rows(usual))
+
+
+def test_bad_rows_stop_at_the_gate(
+    tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A part on the disk in which a position has lost its kings."""
+    monkeypatch.setattr(extract, "_take", spoilt)
+    place = project(tmp_path / "project", source=str(source), **PARTS)
+    with pytest.raises(GateError, match=r"column='possible'[^\n]* 4 rows\n    row \d+: possible="):
+        run_stage("extract", place)
+    assert not (place / "data/extract").exists()
+
+
+def spoilt(part: Path, target: Path) -> None:
+    table = pq.read_table(part)
+    positions = [bytes(36), *table["position"].to_pylist()[1:]]
+    column = pa.array(positions, table.schema.field("position").type)
+    pq.write_table(table.set_column(0, table.schema.field("position"), column), target)
 
 
 def test_nothing_left_is_an_error_that_says_why(tmp_path: Path, source: Path) -> None:
