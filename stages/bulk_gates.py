@@ -99,15 +99,16 @@ def distinct_rows(paths: Sequence[Path], barred: Barred) -> pa.Table:
     return _brought(paths, barred, _odd_distinct, _whole)
 
 
-def check_labels(paths: Sequence[Path], barred: Barred | None = None) -> None:
-    """The gate `label` on files of LABELS, in the order of the positions of `dedup`.
+def check_labels(paths: Sequence[Path]) -> None:
+    """The gate `label` on files of LABELS, in the order of the positions of `dedup`, which are
+    those of no evaluation set.
 
     With 500 labels or more in the sample their distribution is looked at too: its divergence from
     that of rated games must be below one nat.
 
     Raises GateError with the rows at fault.
     """
-    table = label_rows(paths, barred or Barred())
+    table = label_rows(paths, Barred())
     sampled = table.filter(table["sampled"])
     gates.check_suite("label", *_with_shares(gates.SUITES["label"], table, sampled))
 

@@ -70,7 +70,7 @@ class Params:
     memory_mb: int = field(default=1024, metadata=ASIDE)
 
     def __post_init__(self) -> None:
-        if self.bounds.buckets % self.files or self.files < 1:
+        if self.files < 1 or self.bounds.buckets % self.files:
             raise QueenError(
                 f"{self.files} files of {self.buckets} buckets",
                 where="dedup.files",

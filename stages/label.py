@@ -213,6 +213,8 @@ def _label_rows(
         found = labels.get(number)
         if isinstance(found, Label):
             yield {"position": row["position"], **{n: getattr(found, n) for n in SCORED}}
+        if isinstance(found, Label) and found.source == "rules":
+            continue  # a game that is over has one label, whatever its archive says
         if with_dump and (row["eval_cp"] is not None or row["eval_mate"] is not None):
             yield {
                 "position": row["position"],

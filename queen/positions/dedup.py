@@ -12,7 +12,6 @@ The way of METHOD, section 2.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import shutil
 from collections import Counter
@@ -25,6 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from queen.errors import QueenError, readable
+from queen.memory import release_memory
 from queen.positions.barred import Barred
 from queen.positions.grouping import group
 from queen.positions.hashing import Hashes, position_hash
@@ -238,13 +238,7 @@ def frugal() -> Iterator[None]:
         yield
     finally:
         pa.set_memory_pool(before)
-        _give_back()
-
-
-def _give_back() -> None:
-    """What was freed goes back to the system, where the C library is one that can."""
-    with contextlib.suppress(AttributeError, OSError):
-        ctypes.CDLL(None).malloc_trim(0)
+        release_memory()
 
 
 def _writer(path: Path) -> pq.ParquetWriter:

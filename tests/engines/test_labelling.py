@@ -127,6 +127,18 @@ def test_a_log_gives_back_what_was_whole(tmp_path: Path, kept: dict[int, Label],
         assert log.answers[7] == Label(1, None, 2, 3, 4)
 
 
+def test_nothing_is_read_behind_a_damaged_record(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    with AnswerLog(path) as log:
+        for number in range(3):
+            log.add(number, Label(number, None, 2, 3, 4))
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    with AnswerLog(path) as log:
+        assert log.answers == {0: Label(0, None, 2, 3, 4)}
+
+
 def test_a_log_another_process_writes_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "log"
     with AnswerLog(path) as first:

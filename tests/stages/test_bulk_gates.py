@@ -97,8 +97,6 @@ def test_overlap_with_the_evaluation_set_is_found(tmp_path: Path) -> None:
     fault = r"column='barred'[^\n]*1 rows\n    row \d+: barred=True"
     with pytest.raises(GateError, match=fault):
         check_distinct(files(tmp_path, DISTINCT_ROWS, DISTINCT), barred)
-    with pytest.raises(GateError, match=r"column='barred'"):
-        check_labels(files(tmp_path, LABEL_ROWS, LABELS), barred)
 
 
 def test_a_position_that_cannot_arise_is_found_in_the_sample(
