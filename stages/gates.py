@@ -13,6 +13,7 @@ import chess
 import pyarrow as pa
 
 from queen.errors import QueenError
+from queen.positions.comments import LARGEST_CP
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -300,7 +301,7 @@ SUITES: dict[str, Suite] = {
             _within("clock", 0, 2**31),
             _within("white_elo", 1, 4000),
             _within("black_elo", 1, 4000),
-            _within("eval_cp", -32_000, 32_000),
+            _within("eval_cp", -LARGEST_CP, LARGEST_CP),
             _within("eval_mate", -500, 500),
             _among("result", 1, 0, -1),
             _among("one_eval", True),
@@ -316,7 +317,7 @@ SUITES: dict[str, Suite] = {
             *_present("game", "ply", "seen"),
             _within("ply", 1, 2000),
             _within("seen", 1, 2**32 - 1),
-            _within("eval_cp", -32_000, 32_000),
+            _within("eval_cp", -LARGEST_CP, LARGEST_CP),
             _within("eval_mate", -500, 500),
             _among("one_eval", True),
             _among("counted", True),
@@ -328,7 +329,7 @@ SUITES: dict[str, Suite] = {
             *BULK,
             _distinct("position", "source"),
             _among("source", "engine", "rules", "dump"),
-            _within("cp", -32_000, 32_000),
+            _within("cp", -LARGEST_CP, LARGEST_CP),
             _within("mate", -500, 500),
             _among("sound", True),
             _among("mate_sign", True),
