@@ -69,7 +69,7 @@ def test_a_row_says_all_there_is() -> None:
     ("told", "cp", "mate"),
     [
         ("#-3", None, -3), ("#12", None, 12), ("#-120", None, -120), ("#0", None, 0),
-        ("-1.5", -150, None), ("12.34", 1234, None), ("400", 32767, None), ("0.0", 0, None),
+        ("-1.5", -150, None), ("12.34", 1234, None), ("400", 32_000, None), ("0.0", 0, None),
         ("#", None, None), ("1000", None, None), ("1e30", None, None), ("#4,30", None, 4),
         ("2.5,30", 250, None),
     ],
