@@ -1,15 +1,18 @@
 """Sequences laid end to end in one row, each of which sees itself alone.
 
 Everything a decoder does token by token then meets no padding at all, and attention is done
-sequence by sequence: exact, and cheaper than a block-diagonal mask over the whole row
-(benchmarks/train_packing.py).
+sequence by sequence, neighbours of one length in one call: exact, and cheaper than a block-diagonal
+mask over the whole row (benchmarks/train_packing.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import groupby
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,7 +26,11 @@ from queen.networks.errors import NetworkError
 ATTENTION = "queen_packed"
 
 
-class Packed(NamedTuple):
+Runs = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class Packed:
     """How a row [1, T] is divided.
 
     Attributes:
@@ -34,28 +41,44 @@ class Packed(NamedTuple):
     lengths: tuple[int, ...]
     owners: tuple[int, ...]
 
+    @cached_property
+    def runs(self) -> Runs:
+        """(how many, their length) of neighbours of one length, in order."""
+        return tuple((len(list(equal)), length) for length, equal in groupby(self.lengths))
+
     def places(self, device: torch.device) -> Tensor:
         """[1, T] place of each token in its own sequence."""
-        return torch.cat([torch.arange(length) for length in self.lengths])[None].to(device)
+        places = [torch.arange(length, device=device).repeat(count) for count, length in self.runs]
+        return torch.cat(places)[None]
 
 
 def read_packed(query: Tensor, keys: Tensor, values: Tensor, packed: Packed) -> Tensor:
     """Cross-attention of each sequence to its own position.
 
     Args:
-        query: [1, heads, T, head width].
+        query: [1, T, heads, head width].
         keys, values: [N, heads, 64, head width].
 
     Returns:
-        [1, heads, T, head width].
+        [1, T, heads, head width].
     """
-    parts = torch.split(query, list(packed.lengths), dim=2)
-    owned = list(zip(torch.split(keys, 1), torch.split(values, 1), strict=True))
-    read = [
-        F.scaled_dot_product_attention(part, *owned[owner])
-        for part, owner in zip(parts, packed.owners, strict=True)
-    ]
-    return torch.cat(read, dim=2)
+    if packed.owners != tuple(range(len(keys))):
+        owners = torch.tensor(packed.owners, device=keys.device)
+        keys, values = keys.index_select(0, owners), values.index_select(0, owners)
+    counts = [count for count, _ in packed.runs]
+    parts = zip(by_runs(query, packed.runs), keys.split(counts), values.split(counts), strict=True)
+    return _joined([F.scaled_dot_product_attention(*part) for part in parts])
+
+
+def by_runs(tensor: Tensor, runs: Runs) -> list[Tensor]:
+    """Views [count, heads, length, head width] of [1, T, heads, head width], one for each run."""
+    parts = tensor[0].split([count * length for count, length in runs])
+    return [part.unflatten(0, run).transpose(1, 2) for part, run in zip(parts, runs, strict=True)]
+
+
+def _joined(parts: Sequence[Tensor]) -> Tensor:
+    """[1, T, heads, head width] of what `by_runs` took apart."""
+    return torch.cat([part.transpose(1, 2).flatten(0, 1) for part in parts])[None]
 
 
 @contextmanager
@@ -78,27 +101,27 @@ def _attend(
     key: Tensor,
     value: Tensor,
     attention_mask: Tensor | None,
-    packed_lengths: Sequence[int] = (),
+    packed_runs: Runs = (),
     **options: Any,
 ) -> tuple[Tensor, None]:
     """Causal self-attention of each sequence, as Hugging Face's decoders call it.
 
     No mask function belongs to this attention, so that none is made for the row.
     """
-    window = options.get("sliding_window")
-    if window is not None and max(packed_lengths) > window:
+    window, longest = options.get("sliding_window"), max(length for _, length in packed_runs)
+    if window is not None and longest > window:
         raise NetworkError(
-            f"a sequence of {max(packed_lengths)} tokens in a window of {window}",
+            f"a sequence of {longest} tokens in a window of {window}",
             where=type(module).__name__,
             remedy="set training.packing=false: this decoder's attention slides",
         )
     options = {name: each for name, each in options.items() if name != "is_causal"}
-    parts = (torch.split(each, list(packed_lengths), dim=2) for each in (query, key, value))
+    parts = (by_runs(each.transpose(1, 2), packed_runs) for each in (query, key, value))
     outputs = [
-        sdpa_attention_forward(module, *part, None, is_causal=True, **options)[0]
+        sdpa_attention_forward(module, *part, None, is_causal=True, **options)[0].flatten(0, 1)
         for part in zip(*parts, strict=True)
     ]
-    return torch.cat(outputs, dim=1), None
+    return torch.cat(outputs)[None], None
 
 
 ALL_ATTENTION_FUNCTIONS.register(ATTENTION, _attend)
