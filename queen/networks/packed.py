@@ -56,29 +56,48 @@ def read_packed(query: Tensor, keys: Tensor, values: Tensor, packed: Packed) -> 
     """Cross-attention of each sequence to its own position.
 
     Args:
-        query: [1, T, heads, head width].
+        query: [T, heads, head width].
         keys, values: [N, heads, 64, head width].
 
     Returns:
-        [1, T, heads, head width].
+        [T, heads, head width].
     """
     if packed.owners != tuple(range(len(keys))):
         owners = torch.tensor(packed.owners, device=keys.device)
         keys, values = keys.index_select(0, owners), values.index_select(0, owners)
     counts = [count for count, _ in packed.runs]
-    parts = zip(by_runs(query, packed.runs), keys.split(counts), values.split(counts), strict=True)
+    parts = zip(_by_runs(query, packed.runs), keys.split(counts), values.split(counts), strict=True)
     return _joined([F.scaled_dot_product_attention(*part) for part in parts])
 
 
-def by_runs(tensor: Tensor, runs: Runs) -> list[Tensor]:
-    """Views [count, heads, length, head width] of [1, T, heads, head width], one for each run."""
-    parts = tensor[0].split([count * length for count, length in runs])
-    return [part.unflatten(0, run).transpose(1, 2) for part, run in zip(parts, runs, strict=True)]
+def attend_packed(query: Tensor, keys: Tensor, values: Tensor, packed: Packed) -> Tensor:
+    """Causal self-attention of each sequence.
+
+    Args:
+        query, keys, values: [T, heads, head width]; keys and values may have fewer heads.
+
+    Returns:
+        [T, heads, head width].
+    """
+    shared = query.shape[1] != keys.shape[1]
+    parts = (_by_runs(each, packed.runs) for each in (query, keys, values))
+    read = [
+        F.scaled_dot_product_attention(*part, is_causal=True, enable_gqa=shared)
+        for part in zip(*parts, strict=True)
+    ]
+    return _joined(read)
+
+
+def _by_runs(tensor: Tensor, runs: Runs) -> list[Tensor]:
+    """Views [count, heads, length, head width] of [T, heads, head width], one for each run."""
+    parts = tensor.split([count * length for count, length in runs])
+    sizes = tensor.shape[1:]
+    return [part.view(*run, *sizes).transpose(1, 2) for part, run in zip(parts, runs, strict=True)]
 
 
 def _joined(parts: Sequence[Tensor]) -> Tensor:
-    """[1, T, heads, head width] of what `by_runs` took apart."""
-    return torch.cat([part.transpose(1, 2).flatten(0, 1) for part in parts])[None]
+    """[T, heads, head width] of what `_by_runs` took apart."""
+    return torch.cat([part.transpose(1, 2).flatten(0, 1) for part in parts])
 
 
 @contextmanager
@@ -116,7 +135,7 @@ def _attend(
             remedy="set training.packing=false: this decoder's attention slides",
         )
     options = {name: each for name, each in options.items() if name != "is_causal"}
-    parts = (by_runs(each.transpose(1, 2), packed_runs) for each in (query, key, value))
+    parts = (_by_runs(each[0].transpose(0, 1), packed_runs) for each in (query, key, value))
     outputs = [
         sdpa_attention_forward(module, *part, None, is_causal=True, **options)[0].flatten(0, 1)
         for part in zip(*parts, strict=True)

@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from queen.networks.llama import PackedForward, trains_packed
 from queen.networks.packed import Packed
 from queen.networks.queen import QueenModel
 from queen.training.examples import EncodedSet
@@ -154,6 +155,9 @@ def packed_logits(
     read = states.of(distinct, model.device) if states else None
     ids = batch.ids[torch.from_numpy(laid.sources)].to(model.device)
     places = torch.from_numpy(laid.places)[batch.targets].to(model.device)
+    if trains_packed(model):
+        context = None if read is None else model.context(read)
+        return PackedForward(model, packed, context).logits(ids, places - 1), ids[places]
     with head_at(model, places - 1):
         logits = model.packed(ids[None], packed, read)
     return logits, ids[places]
