@@ -34,12 +34,14 @@ class Packed:
     """How a row [1, T] is divided.
 
     Attributes:
-        lengths: tokens of each sequence, in order; their sum is T.
+        lengths: tokens of each sequence, in order; with `tail` their sum is T.
         owners: which of the context's N positions each sequence reads.
+        tail: tokens at the end that belong to no sequence and of which nothing is asked.
     """
 
     lengths: tuple[int, ...]
     owners: tuple[int, ...]
+    tail: int = 0
 
     @cached_property
     def runs(self) -> Runs:
@@ -49,7 +51,7 @@ class Packed:
     def places(self, device: torch.device) -> Tensor:
         """[1, T] place of each token in its own sequence."""
         places = [torch.arange(length, device=device).repeat(count) for count, length in self.runs]
-        return torch.cat(places)[None]
+        return torch.cat([*places, places[0].new_zeros(self.tail)])[None]
 
 
 def read_packed(query: Tensor, keys: Tensor, values: Tensor, packed: Packed) -> Tensor:
@@ -66,8 +68,8 @@ def read_packed(query: Tensor, keys: Tensor, values: Tensor, packed: Packed) -> 
         owners = torch.tensor(packed.owners, device=keys.device)
         keys, values = keys.index_select(0, owners), values.index_select(0, owners)
     counts = [count for count, _ in packed.runs]
-    parts = zip(_by_runs(query, packed.runs), keys.split(counts), values.split(counts), strict=True)
-    return _joined([F.scaled_dot_product_attention(*part) for part in parts])
+    parts = zip(_by_runs(query, packed), keys.split(counts), values.split(counts), strict=True)
+    return _joined([F.scaled_dot_product_attention(*part) for part in parts], packed.tail)
 
 
 def attend_packed(query: Tensor, keys: Tensor, values: Tensor, packed: Packed) -> Tensor:
@@ -80,24 +82,26 @@ def attend_packed(query: Tensor, keys: Tensor, values: Tensor, packed: Packed) -
         [T, heads, head width].
     """
     shared = query.shape[1] != keys.shape[1]
-    parts = (_by_runs(each, packed.runs) for each in (query, keys, values))
+    parts = (_by_runs(each, packed) for each in (query, keys, values))
     read = [
         F.scaled_dot_product_attention(*part, is_causal=True, enable_gqa=shared)
         for part in zip(*parts, strict=True)
     ]
-    return _joined(read)
+    return _joined(read, packed.tail)
 
 
-def _by_runs(tensor: Tensor, runs: Runs) -> list[Tensor]:
+def _by_runs(tensor: Tensor, packed: Packed) -> list[Tensor]:
     """Views [count, heads, length, head width] of [T, heads, head width], one for each run."""
-    parts = tensor.split([count * length for count, length in runs])
+    *parts, _ = tensor.split([*(count * length for count, length in packed.runs), packed.tail])
     sizes = tensor.shape[1:]
-    return [part.view(*run, *sizes).transpose(1, 2) for part, run in zip(parts, runs, strict=True)]
+    views = zip(parts, packed.runs, strict=True)
+    return [part.view(*run, *sizes).transpose(1, 2) for part, run in views]
 
 
-def _joined(parts: Sequence[Tensor]) -> Tensor:
+def _joined(parts: Sequence[Tensor], tail: int) -> Tensor:
     """[T, heads, head width] of what `_by_runs` took apart."""
-    return torch.cat([part.transpose(1, 2).flatten(0, 1) for part in parts])
+    rows = [part.transpose(1, 2).flatten(0, 1) for part in parts]
+    return torch.cat([*rows, rows[0].new_zeros(tail, *rows[0].shape[1:])])
 
 
 @contextmanager
@@ -120,14 +124,15 @@ def _attend(
     key: Tensor,
     value: Tensor,
     attention_mask: Tensor | None,
-    packed_runs: Runs = (),
+    *,
+    packed: Packed,
     **options: Any,
 ) -> tuple[Tensor, None]:
     """Causal self-attention of each sequence, as Hugging Face's decoders call it.
 
     No mask function belongs to this attention, so that none is made for the row.
     """
-    window, longest = options.get("sliding_window"), max(length for _, length in packed_runs)
+    window, longest = options.get("sliding_window"), max(packed.lengths)
     if window is not None and longest > window:
         raise NetworkError(
             f"a sequence of {longest} tokens in a window of {window}",
@@ -135,12 +140,12 @@ def _attend(
             remedy="set training.packing=false: this decoder's attention slides",
         )
     options = {name: each for name, each in options.items() if name != "is_causal"}
-    parts = (_by_runs(each[0].transpose(0, 1), packed_runs) for each in (query, key, value))
+    parts = (_by_runs(each[0].transpose(0, 1), packed) for each in (query, key, value))
     outputs = [
-        sdpa_attention_forward(module, *part, None, is_causal=True, **options)[0].flatten(0, 1)
+        sdpa_attention_forward(module, *part, None, is_causal=True, **options)[0].transpose(1, 2)
         for part in zip(*parts, strict=True)
     ]
-    return torch.cat(outputs)[None], None
+    return _joined(outputs, packed.tail)[None], None
 
 
 ALL_ATTENTION_FUNCTIONS.register(ATTENTION, _attend)

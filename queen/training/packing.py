@@ -101,19 +101,23 @@ class Levelled:
         lengths: [B] tokens each of them has here.
         sources: [P] which of the T tokens stands at each place; filling repeats the last one.
         places: [T] where each token stands.
+        tail: places at the end, of the P, that are no sequence's.
     """
 
     order: NDArray[np.int64]
     lengths: NDArray[np.int64]
     sources: NDArray[np.int64]
     places: NDArray[np.int64]
+    tail: int
 
 
-def level(lengths: NDArray[np.int64], worth: int = 8) -> Levelled:
+def level(lengths: NDArray[np.int64], worth: int = 8, step: int = 32) -> Levelled:
     """Lay out sequences of these lengths.
 
     Args:
         worth: tokens of filling that cost as much as one run of equal sequences more.
+        step: P is a multiple of it. Each matrix product of a new shape costs a CPU half a
+            millisecond or more before it begins; so shapes come again.
     """
     order = np.argsort(lengths, kind="stable")
     own = lengths[order]
@@ -124,7 +128,8 @@ def level(lengths: NDArray[np.int64], worth: int = 8) -> Levelled:
     real = within < np.repeat(own, given)
     places = np.empty(lengths.sum(), np.int64)
     places[sources[real]] = real.nonzero()[0]
-    return Levelled(order, given, sources, places)
+    tail = -len(sources) % step
+    return Levelled(order, given, np.pad(sources, (0, tail), mode="edge"), places, tail)
 
 
 def _levels(ascending: NDArray[np.int64], worth: int) -> NDArray[np.int64]:
@@ -151,7 +156,7 @@ def packed_logits(
     """
     laid = level(batch.lengths.numpy())
     distinct, owners = _distinct(batch.positions.numpy()[laid.order])
-    packed = Packed(tuple(laid.lengths.tolist()), tuple(owners.tolist()))
+    packed = Packed(tuple(laid.lengths.tolist()), tuple(owners.tolist()), laid.tail)
     read = states.of(distinct, model.device) if states else None
     ids = batch.ids[torch.from_numpy(laid.sources)].to(model.device)
     places = torch.from_numpy(laid.places)[batch.targets].to(model.device)
