@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -99,9 +99,9 @@ class PackedForward:
             for each in (attention.q_proj, attention.k_proj, attention.v_proj)
         )
         if getattr(attention, "use_rope", True):
-            query, keys = (_Turned.apply(each, *self.turns) for each in (query, keys))
-        parts = query.float(), keys.float(), values.float()
-        return self._linear(attend_packed(*parts, self.packed).flatten(1), attention.o_proj.weight)
+            query, keys = self._turned(query), self._turned(keys)
+        read = attend_packed(query.float(), keys.float(), values.float(), self.packed)
+        return self._linear(read.flatten(1), attention.o_proj.weight)
 
     def _feed(self, mlp: Any, norm: Any, hidden: Tensor) -> Tensor:
         unit = self._unit(hidden, norm.variance_epsilon)
@@ -110,8 +110,12 @@ class PackedForward:
         return self._linear(gate * up, mlp.down_proj.weight)
 
     def _unit(self, hidden: Tensor, eps: float | None) -> Tensor:
-        unit: Tensor = _Unit.apply(hidden, eps, self.type)
+        unit: Tensor = _Unit.apply(hidden, eps, self.type)  # type: ignore[no-untyped-call]
         return unit
+
+    def _turned(self, heads: Tensor) -> Tensor:
+        turned: Tensor = _Turned.apply(heads, *self.turns)  # type: ignore[no-untyped-call]
+        return turned
 
     def _linear(self, inputs: Tensor, weight: Tensor) -> Tensor:
         return F.linear(inputs.to(self.type), weight.to(self.type))
@@ -129,9 +133,9 @@ class _Unit(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, eps: float, kind: torch.dtype) -> Tensor:
-        norm = torch.linalg.vector_norm(rows, dim=-1, keepdim=True)
+        norm: Tensor = torch.linalg.vector_norm(rows, dim=-1, keepdim=True)
         scale = norm.square_().div_(rows.shape[-1]).add_(eps).rsqrt_()
-        unit = (rows * scale).to(kind)
+        unit: Tensor = (rows * scale).to(kind)
         ctx.save_for_backward(unit, scale)
         return unit
 
@@ -154,7 +158,8 @@ class _Turned(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        return _turned(gradients[0], *ctx.saved_tensors, -1).to(ctx.kind), None, None
+        cos, sin = ctx.saved_tensors
+        return _turned(gradients[0], cos, sin, -1).to(ctx.kind), None, None
 
 
 def _turned(heads: Tensor, cos: Tensor, sin: Tensor, way: int) -> Tensor:
@@ -169,5 +174,6 @@ def _turned(heads: Tensor, cos: Tensor, sin: Tensor, way: int) -> Tensor:
 def _computed_in(model: QueenModel) -> torch.dtype:
     """What products are computed in: autocast's type where it is on, else the weights'."""
     if torch.is_autocast_enabled("cpu"):
-        return torch.get_autocast_dtype("cpu")
-    return model.dtype
+        kind: torch.dtype = torch.get_autocast_dtype("cpu")
+        return kind
+    return cast(torch.dtype, model.dtype)

@@ -25,7 +25,6 @@ from queen.networks.errors import NetworkError
 
 ATTENTION = "queen_packed"
 
-
 Runs = tuple[tuple[int, int], ...]
 
 
@@ -68,7 +67,8 @@ def read_packed(query: Tensor, keys: Tensor, values: Tensor, packed: Packed) -> 
         owners = torch.tensor(packed.owners, device=keys.device)
         keys, values = keys.index_select(0, owners), values.index_select(0, owners)
     counts = [count for count, _ in packed.runs]
-    parts = zip(_by_runs(query, packed), keys.split(counts), values.split(counts), strict=True)
+    owned = torch.split(keys, counts), torch.split(values, counts)
+    parts = zip(_by_runs(query, packed), *owned, strict=True)
     return _joined([F.scaled_dot_product_attention(*part) for part in parts], packed.tail)
 
 
@@ -84,18 +84,18 @@ def attend_packed(query: Tensor, keys: Tensor, values: Tensor, packed: Packed) -
     shared = query.shape[1] != keys.shape[1]
     parts = (_by_runs(each, packed) for each in (query, keys, values))
     read = [
-        F.scaled_dot_product_attention(*part, is_causal=True, enable_gqa=shared)
-        for part in zip(*parts, strict=True)
+        F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=shared)
+        for q, k, v in zip(*parts, strict=True)
     ]
     return _joined(read, packed.tail)
 
 
 def _by_runs(tensor: Tensor, packed: Packed) -> list[Tensor]:
     """Views [count, heads, length, head width] of [T, heads, head width], one for each run."""
-    *parts, _ = tensor.split([*(count * length for count, length in packed.runs), packed.tail])
-    sizes = tensor.shape[1:]
+    sizes = [count * length for count, length in packed.runs]
+    *parts, _ = torch.split(tensor, [*sizes, packed.tail])
     views = zip(parts, packed.runs, strict=True)
-    return [part.view(*run, *sizes).transpose(1, 2) for part, run in views]
+    return [part.view(*run, *tensor.shape[1:]).transpose(1, 2) for part, run in views]
 
 
 def _joined(parts: Sequence[Tensor], tail: int) -> Tensor:

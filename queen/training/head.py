@@ -40,7 +40,7 @@ def cross_entropy(logits: Tensor, wanted: Tensor, weights: Tensor) -> Tensor:
         wanted: [K] ids.
         weights: [K] factors.
     """
-    total: Tensor = _CrossEntropy.apply(logits, wanted, weights)
+    total: Tensor = _CrossEntropy.apply(logits, wanted, weights)  # type: ignore[no-untyped-call]
     return total
 
 
@@ -49,7 +49,7 @@ class _CrossEntropy(torch.autograd.Function):
     def forward(ctx: Any, logits: Tensor, wanted: Tensor, weights: Tensor, rows: int = 1024) -> Any:
         gradient, sums = torch.empty_like(logits), []
         for part, ids, factors, into in zip(
-            *(each.split(rows) for each in (logits, wanted, weights, gradient)), strict=True
+            *(torch.split(each, rows) for each in (logits, wanted, weights, gradient)), strict=True
         ):
             said = torch.log_softmax(part, 1, dtype=torch.float32)
             sums.append(-(said.gather(1, ids[:, None])[:, 0] * factors).sum())
