@@ -12,7 +12,7 @@ kept, its curriculum for replay, its encoder and tokenizer. Three ways to train 
 
 Tokens are real ones, no padding: in the median step, for each second of time (`wall`) and of
 processor time (`cpu`, the steadier on a machine that does other things too). `loss` is that of
-the first batch in float32 before any step.
+the first batch in float32 before any step; `filled` the tokens computed for each real one.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import argparse
 import json
 import statistics
 import time
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ from queen.training.backend import TorchBackend
 from queen.training.examples import EncodedSet, concatenate, encode_examples
 from queen.training.head import head_at
 from queen.training.loop import TrainSettings, deterministic
-from queen.training.packing import PackedBatch, pack_batch
+from queen.training.packing import PackedBatch, level, pack_batch
 from queen.training.sampling import BatchPlan, Share
 from queen.training.sft import QueenBatch, QueenTask, make_batch
 from queen.training.states import PositionStates
@@ -115,14 +116,17 @@ def _filled(lengths: list[int], room: int) -> list[list[int]]:
 class Bench:
     """A project's examples and encoder, and a new model of the `mini` shape."""
 
-    def __init__(self, project: Path, threads: int, precision: str) -> None:
+    batch = 96
+
+    def __init__(self, project: Path, threads: int, precision: str, limit: int | None) -> None:
         self.threads, self.precision = threads, precision
         self.tokenizer = load_tokenizer(project / "models/tokenizer")
         encoder = load_encoder(project / "models/encoder/expert")
         self.expert = Expert(encoder, STATES, memory_mb=0)
-        self.explained = self._encoded(_explanations(project))
+        self.explained = self._encoded(_explanations(project, limit))
         file = project / "data/questions/rows.parquet"
-        self.questions = self._encoded(question_examples(conversations(file, "train", stages())))
+        asked = islice(conversations(file, "train", stages()), limit)
+        self.questions = self._encoded(question_examples(list(asked)))
 
     def _encoded(self, examples: Any) -> EncodedSet:
         return encode_examples(examples, self.tokenizer, 1024)
@@ -144,7 +148,7 @@ class Bench:
         shares = [Share(str(n), each.lengths, share) for n, (each, share) in enumerate(sets)]
         examples = concatenate([each for each, _ in sets])
         states = PositionStates(self.expert, examples.positions, 10**9, 4096)
-        plan = BatchPlan(shares, 96, steps, 0)
+        plan = BatchPlan(shares, self.batch, steps, 0)
         return kind(examples, plan, states, self.tokenizer.pad_token_id or 0, packing)
 
     def rates(self, tasks: dict[str, QueenTask], micro: int, steps: int) -> dict[str, Any]:
@@ -169,6 +173,7 @@ class Bench:
                     for i, kind in enumerate(("wall", "cpu"))
                 },
                 "loss": losses[name],
+                "filled": _filled_up(tasks[name], micro, steps),
             }
             for name, rows in timed.items()
         }
@@ -192,10 +197,11 @@ class Bench:
         return spent[0] / batch.tokens, spent[1] / batch.tokens
 
 
-def _explanations(project: Path) -> Any:
-    """Seeds, and what rounds kept."""
+def _explanations(project: Path, limit: int | None) -> Any:
+    """Seeds, and what rounds kept; of each file its first `limit` rows."""
     files = [project / "data/seeds/rows.parquet", *project.glob("data/filter/*/rows.parquet")]
-    rows = [row for file in files for row in pq.read_table(file).to_pylist() if not row["dropped"]]
+    tables = [pq.read_table(file).slice(0, limit) for file in sorted(files)]
+    rows = [row for table in tables for row in table.to_pylist() if not row["dropped"]]
     return explanation_examples(rows)
 
 
@@ -214,10 +220,13 @@ def main() -> None:
     parser.add_argument("--precision", default="bf16")
     parser.add_argument("--micro", type=int, nargs="+", default=[32, 96])
     parser.add_argument("--replay", type=float, nargs="+", default=[0.3])
+    parser.add_argument("--batch", type=int, default=96)
+    parser.add_argument("--limit", type=int, help="rows of each file: a large project's states")
     parser.add_argument("--masked", action="store_true", help="the usual way of packing, too")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
-    bench = Bench(args.project, args.threads, args.precision)
+    bench = Bench(args.project, args.threads, args.precision, args.limit)
+    bench.batch = args.batch
     report: dict[str, Any] = {"torch": torch.__version__, "threads": args.threads}
     ways = {**WAYS, "masked": (Masked, False)} if args.masked else WAYS
     for replay in args.replay:
@@ -232,6 +241,18 @@ def main() -> None:
         }
         report[f"replay {replay}"] = row
     print(json.dumps(report, indent=1))
+
+
+def _filled_up(task: QueenTask, micro: int, steps: int) -> float:
+    """Tokens that go through the model for each real one."""
+    parts = [part for step in range(steps) for part in task.batch(step).split(micro)]
+    computed = [
+        len(level(part.lengths.numpy()).sources)
+        if isinstance(part, PackedBatch)
+        else part.ids.numel()
+        for part in parts
+    ]
+    return round(sum(computed) / sum(part.tokens for part in parts), 3)
 
 
 def _spread(task: QueenTask, steps: int) -> dict[str, float]:

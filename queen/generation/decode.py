@@ -14,7 +14,7 @@ import torch
 
 from queen.errors import QueenError
 from queen.generation.batch import Batch, Job
-from queen.generation.fused import FusedStepper, supports
+from queen.generation.fused import FusedStepper
 from queen.generation.generic import GenericStepper
 from queen.generation.guide import FirstMove, Guide, LegalMoves
 from queen.generation.reading import Contexts, States
@@ -25,6 +25,7 @@ from queen.generation.trie import MoveTrees, Node
 from queen.language.chat import Turns
 from queen.networks.bridge import Context
 from queen.networks.digest import weights_digest
+from queen.networks.llama import supports
 from queen.networks.queen import QueenModel
 
 __all__ = ["Completion", "GenerationError", "Generator", "Request", "Sampling"]

@@ -19,20 +19,6 @@ from torch.nn import functional as F
 from queen.networks.bridge import Bridge, Context
 from queen.networks.queen import QueenModel
 
-FAMILIES = ("llama", "smollm3")
-
-
-def supports(model: QueenModel) -> bool:
-    """Whether a model's decoder is of a build that this module knows in every detail."""
-    config = model.config.decoder()
-    plain = not any(
-        getattr(config, name, False)
-        for name in ("attention_bias", "mlp_bias", "use_sliding_window")
-    )
-    rope = (getattr(config, "rope_parameters", None) or {}).get("rope_type", "default")
-    silu = getattr(config, "hidden_act", "") == "silu"
-    return config.model_type in FAMILIES and plain and silu and rope == "default"
-
 
 @dataclass
 class _Bridge:

@@ -187,8 +187,8 @@ class Bridge(GradientCheckpointingLayer):  # type: ignore[misc]
     def _attend(self, query: Tensor, context: Context, routing: Routing | Packed | None) -> Tensor:
         keys, values = (part.to(query.dtype) for part in context)
         if isinstance(routing, Packed):
-            read = read_packed(self._split(query), keys, values, routing)
-            return read.transpose(1, 2).reshape(query.shape)
+            split = query[0].view(query.shape[1], self.heads, -1)
+            return read_packed(split, keys, values, routing).flatten(1)[None]
         flat = query.flatten(0, 1)
         grouped = query if routing is None else flat[routing.gather]
         read = F.scaled_dot_product_attention(self._split(grouped), keys, values)

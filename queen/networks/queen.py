@@ -225,7 +225,7 @@ class QueenModel(PreTrainedModel):  # type: ignore[misc]
             output = self.decoder(
                 input_ids=input_ids,
                 position_ids=packed.places(input_ids.device),
-                packed_lengths=packed.lengths,
+                packed=packed,
                 use_cache=False,
             )
         logits: Tensor = output.logits

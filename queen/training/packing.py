@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from queen.networks.llama import PackedForward, trains_packed
 from queen.networks.packed import Packed
 from queen.networks.queen import QueenModel
 from queen.training.examples import EncodedSet
@@ -89,6 +90,63 @@ def pack_batch(examples: EncodedSet, indices: NDArray[Any]) -> PackedBatch:
     )
 
 
+@dataclass(frozen=True)
+class Levelled:
+    """A micro-batch as it is computed: sequences by length, those of like length made equal.
+
+    A little filling lets attention take many sequences in one call.
+
+    Attributes:
+        order: [B] the sequences, shortest first.
+        lengths: [B] tokens each of them has here.
+        sources: [P] which of the T tokens stands at each place; filling repeats the last one.
+        places: [T] where each token stands.
+        tail: places at the end, of the P, that are no sequence's.
+    """
+
+    order: NDArray[np.int64]
+    lengths: NDArray[np.int64]
+    sources: NDArray[np.int64]
+    places: NDArray[np.int64]
+    tail: int
+
+
+def level(lengths: NDArray[np.int64], worth: int = 8, step: int = 32) -> Levelled:
+    """Lay out sequences of these lengths.
+
+    Args:
+        worth: tokens of filling that cost as much as one run of equal sequences more.
+        step: P is a multiple of it. Each matrix product of a new shape costs a CPU half a
+            millisecond or more before it begins; so shapes come again.
+    """
+    order = np.argsort(lengths, kind="stable")
+    own = lengths[order]
+    given = _levels(own, worth)
+    within = np.arange(given.sum()) - np.repeat(np.cumsum(given) - given, given)
+    starts = (np.cumsum(lengths) - lengths)[order]
+    sources = np.repeat(starts, given) + np.minimum(within, np.repeat(own - 1, given))
+    real = within < np.repeat(own, given)
+    places = np.empty(lengths.sum(), np.int64)
+    places[sources[real]] = real.nonzero()[0]
+    tail = -len(sources) % step
+    return Levelled(order, given, np.pad(sources, (0, tail), mode="edge"), places, tail)
+
+
+def _levels(ascending: NDArray[np.int64], worth: int) -> NDArray[np.int64]:
+    """[B] the lengths filled up to the ends of the runs that cost least together."""
+    least, begun = np.zeros(len(ascending) + 1), np.zeros(len(ascending), np.int64)
+    for last, length in enumerate(ascending):
+        costs = least[: last + 1] + np.arange(last + 1, 0, -1) * length + worth
+        begun[last] = costs.argmin()
+        least[last + 1] = costs[begun[last]]
+    levels, end = ascending.copy(), len(ascending)
+    while end:
+        start = begun[end - 1]
+        levels[start:end] = ascending[end - 1]
+        end = start
+    return levels
+
+
 def packed_logits(
     model: QueenModel, batch: PackedBatch, states: PositionStates | None
 ) -> tuple[Tensor, Tensor]:
@@ -96,10 +154,22 @@ def packed_logits(
 
     Each position's states are asked for once, however many sequences read them.
     """
-    distinct, owners = np.unique(batch.positions.numpy(), return_inverse=True)
-    packed = Packed(tuple(batch.lengths.tolist()), tuple(owners.tolist()))
+    laid = level(batch.lengths.numpy())
+    distinct, owners = _distinct(batch.positions.numpy()[laid.order])
+    packed = Packed(tuple(laid.lengths.tolist()), tuple(owners.tolist()), laid.tail)
     read = states.of(distinct, model.device) if states else None
-    ids, places = batch.ids.to(model.device), batch.targets.nonzero().squeeze(1).to(model.device)
+    ids = batch.ids[torch.from_numpy(laid.sources)].to(model.device)
+    places = torch.from_numpy(laid.places)[batch.targets].to(model.device)
+    if trains_packed(model):
+        context = None if read is None else model.context(read)
+        return PackedForward(model, packed, context).logits(ids, places - 1), ids[places]
     with head_at(model, places - 1):
         logits = model.packed(ids[None], packed, read)
     return logits, ids[places]
+
+
+def _distinct(positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Each position once, in order of first use, and which of them each sequence reads."""
+    found, first, inverse = np.unique(positions, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    return found[order], np.argsort(order)[inverse]

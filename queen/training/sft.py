@@ -23,7 +23,7 @@ from queen.networks.queen import QueenModel, parameter_groups
 from queen.training.backend import Group
 from queen.training.examples import EncodedSet, concatenate
 from queen.training.flops import queen_flops
-from queen.training.head import head_at
+from queen.training.head import cross_entropy, head_at
 from queen.training.loop import Sink, TrainResult, deterministic, train
 from queen.training.packing import PackedBatch, pack_batch, packed_logits
 from queen.training.progress import ShowProgress
@@ -158,9 +158,10 @@ class QueenTask:
         """Cross-entropy in float32, summed over the answers' tokens."""
         if isinstance(batch, PackedBatch):
             logits, wanted = packed_logits(model, batch, self.states)
-        else:
-            read = self.states.of(batch.positions.numpy(), model.device) if self.states else None
-            logits, wanted = target_logits(model, batch, read)
+            weights = batch.weights[batch.target_rows()].to(logits.device)
+            return cross_entropy(logits, wanted, weights)
+        read = self.states.of(batch.positions.numpy(), model.device) if self.states else None
+        logits, wanted = target_logits(model, batch, read)
         losses = F.cross_entropy(logits.float(), wanted, reduction="none")
         return (losses * batch.weights[batch.target_rows()].to(losses.device)).sum()
 

@@ -22,12 +22,13 @@ from torch import Tensor
 from queen.games.chess.notation import move_text
 from queen.games.chess.position import Position
 from queen.generation.decode import Completion, GenerationError, Generator, Request, Sampling
-from queen.generation.fused import FusedStepper, supports
+from queen.generation.fused import FusedStepper
 from queen.generation.generic import GenericStepper
 from queen.generation.slots import Stepper
 from queen.generation.trie import MoveTrees
 from queen.language.prompts import explain_prompt
 from queen.networks.digest import weights_digest
+from queen.networks.llama import supports
 from queen.networks.queen import QueenModel
 
 GREEDY = Sampling(max_new_tokens=24)

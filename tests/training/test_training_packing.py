@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from queen.networks.build import BridgeSettings, DecoderSettings, EncoderInfo, build_queen
 from queen.networks.errors import NetworkError
+from queen.networks.llama import trains_packed
 from queen.networks.packed import Packed, packed_attention
+from queen.training import packing
 from queen.training.curriculum import question_examples
 from queen.training.examples import Example, Turn, encode_examples
 from queen.training.loop import TrainSettings
@@ -19,6 +24,14 @@ from queen.training.sft import Part, QueenTask, fine_tune, make_batch, target_lo
 from queen.training.states import PositionStates
 
 CPU = torch.device("cpu")
+
+
+@pytest.fixture(params=["few calls", "any decoder"])
+def way(request, monkeypatch):
+    """The two ways to compute a packed row: a Llama's in few calls, and the model's own forward."""
+    if request.param == "any decoder":
+        monkeypatch.setattr(packing, "trains_packed", lambda model: False)
+    return request.param
 
 
 @pytest.fixture(scope="module")
@@ -45,8 +58,9 @@ def gradients(model, task, size):
 @pytest.mark.parametrize("with_expert", [True, False])
 @pytest.mark.parametrize("size", [12, 5])
 def test_the_packed_loss_and_its_gradients_are_the_padded_ones(
-    new_model, encoded, expert, with_expert, size
+    new_model, encoded, expert, with_expert, size, way
 ):
+    assert trains_packed(new_model())
     given_expert = expert if with_expert else None
     padded = gradients(new_model(gate=0.7), a_task(encoded, given_expert, False), size)
     packed = gradients(new_model(gate=0.7), a_task(encoded, given_expert, True), size)
@@ -56,7 +70,7 @@ def test_the_packed_loss_and_its_gradients_are_the_padded_ones(
         assert torch.allclose(packed[1][name], wanted, atol=2e-5, rtol=1e-3), name
 
 
-def test_a_sequence_says_the_same_whatever_stands_beside_it(new_model, encoded, expert):
+def test_a_sequence_says_the_same_whatever_stands_beside_it(new_model, encoded, expert, way):
     model = new_model(gate=0.7)
     states = PositionStates(expert, encoded.positions, 10**6, 64)
     alone, _ = packed_logits(model, pack_batch(encoded, np.array([7])), states)
@@ -78,6 +92,56 @@ def test_that_comparison_would_see_a_leak(new_model, encoded, expert):
     length = int(batch.lengths[0])
     assert torch.allclose(together[0, :length], apart[0, :length], atol=1e-5)
     assert (together[0, length:] - apart[0, length:]).abs().max() > 1e-3
+
+
+def test_shared_key_heads_and_layers_that_do_not_turn(tokenizer, encoded, expert, way):
+    model = build_queen(
+        DecoderSettings(width=32, layers=4, heads=4, kv_heads=2, ffn=64, max_length=256),
+        BridgeSettings(states=expert.wanted, layers=(0, 2), heads=2, state_mlp=32, gate_init=0.5),
+        tokenizer,
+        EncoderInfo("random", expert.digest, 3, expert.encoder.width),
+        seed=1,
+    )
+    turning = [bool(layer.self_attn.use_rope) for layer in model.decoder.model.layers]
+    assert turning == [True, True, True, False]
+    padded = gradients(copy.deepcopy(model), a_task(encoded, expert, False), 12)
+    packed = gradients(model, a_task(encoded, expert, True), 12)
+    assert packed[0] == pytest.approx(padded[0], abs=1e-5)
+    for name, wanted in padded[1].items():
+        assert torch.allclose(packed[1][name], wanted, atol=2e-5, rtol=1e-3), name
+
+
+def test_bf16_is_float32_up_to_its_own_rounding(new_model, encoded, expert, way):
+    model, task = new_model(gate=0.7), a_task(encoded, expert, True)
+    batch = task.batch(3)
+    exact = task.loss(model, batch).item() / batch.weight
+    with torch.autocast("cpu", torch.bfloat16):
+        rounded = task.loss(model, batch)
+    assert rounded.dtype == torch.float32
+    assert rounded.item() != exact * batch.weight
+    assert rounded.item() / batch.weight == pytest.approx(exact, abs=0.01)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=30), st.integers(0, 60))
+def test_a_level_row_holds_every_token_in_order_and_little_else(lengths, worth):
+    lengths = np.array(lengths)
+    laid = packing.level(lengths, worth)
+    assert sorted(laid.order.tolist()) == list(range(len(lengths)))
+    assert (laid.lengths >= lengths[laid.order]).all()
+    assert len(laid.sources) == laid.lengths.sum() + laid.tail
+    assert len(laid.sources) % 32 == 0
+    assert laid.tail < 32
+    assert laid.sources[laid.places].tolist() == list(range(lengths.sum()))
+    ends = np.cumsum(laid.lengths)
+    owner = np.repeat(np.arange(len(lengths)), lengths)
+    for number, (end, length) in enumerate(zip(ends, laid.lengths, strict=True)):
+        sources = laid.sources[end - length : end]
+        assert (owner[sources] == laid.order[number]).all()
+        assert (np.diff(sources[: lengths[laid.order[number]]]) == 1).all()
+    alone = len(set(lengths.tolist())) * worth
+    runs = len(Packed(tuple(laid.lengths.tolist()), ()).runs)
+    assert laid.lengths.sum() - lengths.sum() + runs * worth <= alone
 
 
 def test_each_position_is_read_once_however_many_sequences_ask(new_model, encoded, expert):
@@ -139,7 +203,7 @@ def test_a_part_of_a_packed_batch_is_those_sequences_packed(encoded):
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_layers_computed_anew_give_the_same_training(
-    new_model, encoded, expert, tmp_path, precision
+    new_model, encoded, expert, tmp_path, precision, way
 ):
     losses = {}
     for recompute in (False, True):
