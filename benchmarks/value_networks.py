@@ -1,16 +1,22 @@
-"""Small hybrid, ResNet and ViT of equal size on the same labelled positions, for equal time each.
+"""Small hybrid, ResNet and ViT of equal size on the same labelled positions, and which one wins.
 
-    python benchmarks/value_networks.py GAMES --out FOLDER [--minutes 20] [--seeds 0 1 2]
-        [--kinds hybrid resnet vit] [--width 64] [--threads 1]
+    python benchmarks/value_networks.py GAMES --out FOLDER [--positions 300000] [--seeds 0 1]
+        [--kinds hybrid resnet vit] [--width 32] [--lr 3e-3] [--batch 128] [--minutes 0]
+        [--measure test] [--threads 1]
 
 GAMES is a PGN whose moves carry [%eval]: each position's label is that evaluation. Positions are
-met once (the first game keeps them), a quarter of the games is held out by hash of the game.
---minutes are of processor time: a few steps are timed first and give the run its number of steps,
-which is then kept. Every configuration is trained by the project's loop and measured on the
-held-out games; what is finished in FOLDER is taken, what was killed goes on, so that seeds and
-kinds may be added later. FOLDER/report.json and report.txt hold measures with 95 % intervals by
-bootstrap over games, curves, and paired differences between the kinds (each position's measures
-averaged over seeds).
+met once (the first game keeps them). By hash of the game 10 % are development games (the curves,
+and all tuning: --measure dev), 20 % test games, which nothing is chosen by, the rest is trained on.
+
+Every network meets --positions positions, with one seed the same ones in the same order, by the
+project's loop. With --minutes it is as many as it gets through in that processor time instead: a
+few steps are timed first and give the run its number of steps, which is then kept. What is
+finished in FOLDER is taken, what was killed goes on, so that seeds and kinds may be added later.
+
+FOLDER/report.json, report.txt and a chart of the curves hold measures with 95 % intervals by
+bootstrap over games and paired differences between the kinds (each position's measures averaged
+over seeds; the intervals do not know how much seeds differ, so each run stands there too). Beside
+them: always saying the training set's frequencies, and counting pieces (`queen.evaluation.material`).
 """
 
 from __future__ import annotations
