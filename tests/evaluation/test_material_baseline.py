@@ -72,7 +72,13 @@ def test_it_beats_the_constant_only_where_material_says_something() -> None:
     told = np.array([50 + 3 * sum(counted(board)) for board in some]).clip(0, 100).astype(np.uint8)
     for classes, gain in ((told, 0.5), (rng.permutation(told), -0.2)):
         fit = fit_material(packed[:1500], classes[:1500])
-        said = cross_entropy(fit.logits(packed[1500:]), torch.from_numpy(classes[1500:].astype(np.int64))).mean().item()
+        said = (
+            cross_entropy(
+                fit.logits(packed[1500:]), torch.from_numpy(classes[1500:].astype(np.int64))
+            )
+            .mean()
+            .item()
+        )
         counts = np.bincount(classes[:1500], minlength=103) + 1.0
         always = -np.log(counts / counts.sum())[classes[1500:]].mean()
         assert always - said > gain
