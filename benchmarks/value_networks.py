@@ -1,7 +1,7 @@
 """Small hybrid, ResNet and ViT of equal size on the same labelled positions, and which one wins.
 
-    python benchmarks/value_networks.py GAMES --out FOLDER [--positions 300000] [--seeds 0 1]
-        [--kinds hybrid resnet vit] [--width 32] [--lr 3e-3] [--batch 64] [--minutes 0]
+    python benchmarks/value_networks.py GAMES --out FOLDER [--positions 200000] [--seeds 0 1]
+        [--kinds hybrid resnet vit] [--width 32] [--lr 0] [--batch 64] [--minutes 0]
         [--measure test] [--threads 1]
 
 GAMES is a PGN whose moves carry [%eval]: each position's label is that evaluation. Positions are
@@ -49,6 +49,7 @@ from queen.training.value import ValueTask, train_value
 from stages.value_rows import Split
 
 BLOCKS = {"hybrid": (2, 3), "resnet": (4, 0), "vit": (0, 6)}  # of equal size at any width
+RATES = {"hybrid": 2e-3, "resnet": 3e-3, "vit": 1e-3}  # the best of a few short trials
 DEV, TEST = "dev", "test"
 HELD_OUT, DEV_PART = 0.3, 1 / 3
 WARMUP, LOOKS, LOOKED_AT, SAMPLES = 0.05, 12, 3000, 1000
@@ -140,7 +141,7 @@ def planned(folder: Path, args: argparse.Namespace, network: ValueSettings, trai
 
 def name_of(kind: str, seed: int, args: argparse.Namespace) -> str:
     long = f"m{args.minutes:g}" if args.minutes else f"n{args.positions}"
-    return f"{kind}-w{args.width}-{long}-b{args.batch}-lr{args.lr:g}-s{seed}"
+    return f"{kind}-w{args.width}-{long}-b{args.batch}-lr{args.lr or RATES[kind]:g}-s{seed}"
 
 
 def run(kind: str, seed: int, args: argparse.Namespace, train: RowFile, dev: Part) -> Path:
@@ -152,7 +153,7 @@ def run(kind: str, seed: int, args: argparse.Namespace, train: RowFile, dev: Par
     network = sizes(kind, args.width)
     steps = planned(folder, args, network, train)
     settings = TrainSettings(
-        steps=steps, batch_size=args.batch, micro_batch=0, lr=args.lr, seed=seed,
+        steps=steps, batch_size=args.batch, micro_batch=0, lr=args.lr or RATES[kind], seed=seed,
         threads=args.threads, warmup_steps=math.ceil(WARMUP * steps), weight_decay=0.01,
         checkpoint_every_s=60, log_every=max(1, steps // LOOKS),
     )  # fmt: skip
@@ -286,12 +287,12 @@ def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("games", type=Path)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--positions", type=int, default=300_000, help="met by each network")
+    parser.add_argument("--positions", type=int, default=200_000, help="met by each network")
     parser.add_argument("--minutes", type=float, default=0.0, help="in place of --positions")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--kinds", nargs="+", choices=list(BLOCKS), default=list(BLOCKS))
     parser.add_argument("--width", type=int, default=32)
-    parser.add_argument("--lr", type=float, default=3e-3)
+    parser.add_argument("--lr", type=float, default=0.0, help="in place of each kind's own")
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--measure", choices=(DEV, TEST), default=TEST)
     parser.add_argument("--threads", type=int, default=1)
