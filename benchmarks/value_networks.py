@@ -272,9 +272,9 @@ def as_text(report: dict[str, Any]) -> str:
 
 def table(rows: Mapping[str, Mapping[str, list[float]]], measures: tuple[str, ...]) -> list[str]:
     wide = max(len(name) for name in rows) + 2
-    lines = [" " * wide + "".join(f"{measure:>28}" for measure in measures)]
+    lines = [" " * wide + "".join(f"{measure:>32}" for measure in measures)]
     for name, own in rows.items():
-        cells = "".join(f"{cell(own[m]) if m in own else '-':>28}" for m in measures)
+        cells = "".join(f"{cell(own[m]) if m in own else '-':>32}" for m in measures)
         lines.append(f"{name:<{wide}}{cells}")
     return lines
 
