@@ -1,16 +1,22 @@
-"""Small hybrid, ResNet and ViT of equal size on the same labelled positions, for equal time each.
+"""Small hybrid, ResNet and ViT of equal size on the same labelled positions, and which one wins.
 
-    python benchmarks/value_networks.py GAMES --out FOLDER [--minutes 20] [--seeds 0 1 2]
-        [--kinds hybrid resnet vit] [--width 64] [--threads 1]
+    python benchmarks/value_networks.py GAMES --out FOLDER [--positions 200000] [--seeds 0 1]
+        [--kinds hybrid resnet vit] [--width 32] [--lr 0] [--batch 64] [--minutes 0]
+        [--measure test] [--threads 1]
 
 GAMES is a PGN whose moves carry [%eval]: each position's label is that evaluation. Positions are
-met once (the first game keeps them), a quarter of the games is held out by hash of the game.
---minutes are of processor time: a few steps are timed first and give the run its number of steps,
-which is then kept. Every configuration is trained by the project's loop and measured on the
-held-out games; what is finished in FOLDER is taken, what was killed goes on, so that seeds and
-kinds may be added later. FOLDER/report.json and report.txt hold measures with 95 % intervals by
-bootstrap over games, curves, and paired differences between the kinds (each position's measures
-averaged over seeds).
+met once (the first game keeps them). By hash of the game 10 % are development games (the curves,
+and all tuning: --measure dev), 20 % test games, which nothing is chosen by, the rest is trained on.
+
+Every network meets --positions positions, with one seed the same ones in the same order, by the
+project's loop. With --minutes it is as many as it gets through in that processor time instead: a
+few steps are timed first and give the run its number of steps, which is then kept. What is
+finished in FOLDER is taken, what was killed goes on, so that seeds and kinds may be added later.
+
+FOLDER/report-test.json and report-test.txt hold curves, measures with 95 % intervals by
+bootstrap over games and paired differences between the kinds (each position's measures averaged
+over seeds; the intervals do not know how much seeds differ, so each run stands there too). Beside
+them: always saying the training set's frequencies, and counting pieces (`fit_material`).
 """
 
 from __future__ import annotations
@@ -19,7 +25,9 @@ import argparse
 import json
 import math
 import time
-from collections.abc import Iterator
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +35,7 @@ import numpy as np
 import torch
 
 from queen.evaluation.intervals import Interval, paired_difference
+from queen.evaluation.material import fit_material
 from queen.evaluation.value import constant_logits, intervals, judged, means
 from queen.games.chess.pgn import MATE_PAWNS, Game, read_games
 from queen.networks.value import ValueNet, new_value, save_value
@@ -39,9 +48,22 @@ from queen.training.settings import TrainSettings
 from queen.training.value import ValueTask, train_value
 from stages.value_rows import Split
 
-BLOCKS = {"hybrid": (2, 6), "resnet": (6, 0), "vit": (0, 9)}
-BATCH, WARMUP, LOOKS, LOOKED_AT = 128, 0.05, 12, 3000
+BLOCKS = {"hybrid": (2, 3), "resnet": (4, 0), "vit": (0, 6)}  # of equal size at any width
+RATES = {"hybrid": 2e-3, "resnet": 3e-3, "vit": 1e-3}  # the best of a few short trials
+DEV, TEST = "dev", "test"
+HELD_OUT, DEV_PART = 0.3, 1 / 3
+WARMUP, LOOKS, LOOKED_AT, SAMPLES = 0.05, 12, 3000, 1000
 MEASURES = ("loss", "cross_entropy", "ordinal", "side", "score_error", "cp_error")
+MATES = ("mates_recall", "mates_precision", "mated_recall", "mated_precision")
+CURVE = ("loss", "cross_entropy", "side")
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """Held-out rows and the game of each."""
+
+    rows: np.ndarray
+    games: list[bytes]
 
 
 def rows_of(game: Game, seen: set[bytes]) -> Iterator[np.ndarray]:
@@ -63,9 +85,9 @@ def rows_of(game: Game, seen: set[bytes]) -> Iterator[np.ndarray]:
         yield row
 
 
-def prepared(games: Path, folder: Path) -> tuple[RowFile, np.ndarray, list[bytes]]:
-    """The rows to train on, those held out, and the games of these."""
-    if not (folder / "heldout.npz").exists():
+def prepared(games: Path, folder: Path) -> tuple[RowFile, dict[str, Part]]:
+    """The rows to train on, and those of development and test games."""
+    if not (folder / "train.npy").exists():
         seen: set[bytes] = set()
         rows, ids = [], []
         for game in read_games(games, on_reject=lambda reject: None):
@@ -73,25 +95,30 @@ def prepared(games: Path, folder: Path) -> tuple[RowFile, np.ndarray, list[bytes
             rows += here
             ids += [bytes.fromhex(game.id)] * len(here)
         every, owners = np.concatenate(rows), np.array(ids, "S16")
-        out = Split(0.25, len(every), 1).holds_out(owners)
+        out = Split(HELD_OUT, len(every), 1).holds_out(owners)
+        dev = out & Split(DEV_PART, len(every), 2).holds_out(owners)
+        for name, chosen in ((DEV, dev), (TEST, out & ~dev)):
+            raw = b"".join(each for each, own in zip(ids, chosen, strict=True) if own)
+            own = np.frombuffer(raw, np.uint8).reshape(-1, 16)
+            np.savez(folder / f"{name}.npz", rows=every[chosen], games=own)
         write_rows_file(folder / "train.npy", [every[~out]], len(every))
-        raw = np.frombuffer(b"".join(i for i, o in zip(ids, out, strict=True) if o), np.uint8)
-        np.savez(folder / "heldout.npz", rows=every[out], games=raw.reshape(-1, 16))
-    kept = np.load(folder / "heldout.npz")
-    owners = [bytes(row) for row in kept["games"]]
-    return open_rows_file(folder / "train.npy"), kept["rows"], owners
+    parts = {}
+    for name in (DEV, TEST):
+        kept = np.load(folder / f"{name}.npz")
+        parts[name] = Part(kept["rows"], [bytes(row) for row in kept["games"]])
+    return open_rows_file(folder / "train.npy"), parts
 
 
 def sizes(kind: str, width: int) -> ValueSettings:
     residual, transformer = BLOCKS[kind]
-    return ValueSettings(width, residual, transformer, heads=max(1, width // 32))
+    return ValueSettings(width, residual, transformer, heads=max(1, width // 16))
 
 
-def seconds_a_step(network: ValueSettings, train: RowFile, threads: int) -> float:
+def seconds_a_step(network: ValueSettings, train: RowFile, args: argparse.Namespace) -> float:
     """Processor time of one step, the median of a few."""
-    torch.set_num_threads(threads)
-    settings = TrainSettings(steps=1, batch_size=BATCH, threads=threads)
-    task, net = ValueTask(train, Shuffle(train.count, 0), BATCH), new_value(network, 0)
+    torch.set_num_threads(args.threads)
+    settings = TrainSettings(steps=1, batch_size=args.batch, threads=args.threads)
+    task, net = ValueTask(train, Shuffle(train.count, 0), args.batch), new_value(network, 0)
     backend, found = TorchBackend(net, task.groups(net, settings), settings), []
     for step in range(5):
         started, batch = time.process_time(), task.batch(step)
@@ -105,45 +132,47 @@ def planned(folder: Path, args: argparse.Namespace, network: ValueSettings, trai
     """Steps of a run: chosen once, kept for whoever goes on with it."""
     file = folder / "plan.json"
     if not file.exists():
-        a_step = seconds_a_step(network, train, args.threads)
-        steps = max(20, round(60 * args.minutes / a_step))
-        file.write_text(json.dumps({"steps": steps, "seconds_a_step": a_step}))
+        steps = math.ceil(args.positions / args.batch)
+        if args.minutes:
+            steps = max(20, round(60 * args.minutes / seconds_a_step(network, train, args)))
+        file.write_text(json.dumps({"steps": steps}))
     return int(json.loads(file.read_text())["steps"])
 
 
-def run(
-    kind: str, seed: int, args: argparse.Namespace, train: RowFile, heldout: np.ndarray
-) -> Path:
+def name_of(kind: str, seed: int, args: argparse.Namespace) -> str:
+    long = f"m{args.minutes:g}" if args.minutes else f"n{args.positions}"
+    return f"{kind}-w{args.width}-{long}-b{args.batch}-lr{args.lr or RATES[kind]:g}-s{seed}"
+
+
+def run(kind: str, seed: int, args: argparse.Namespace, train: RowFile, dev: Part) -> Path:
     """Train one configuration, or take it as it is; its folder."""
-    folder = args.out / f"{kind}-w{args.width}-m{args.minutes:g}-s{seed}"
+    folder: Path = args.out / name_of(kind, seed, args)
     if (folder / "done.json").exists():
         return folder
     folder.mkdir(parents=True, exist_ok=True)
     network = sizes(kind, args.width)
     steps = planned(folder, args, network, train)
     settings = TrainSettings(
-        steps=steps, batch_size=BATCH, micro_batch=0, lr=args.lr, seed=seed, threads=args.threads,
-        warmup_steps=math.ceil(WARMUP * steps), weight_decay=0.01, checkpoint_every_s=60,
-        log_every=max(1, steps // LOOKS),
+        steps=steps, batch_size=args.batch, micro_batch=0, lr=args.lr or RATES[kind], seed=seed,
+        threads=args.threads, warmup_steps=math.ceil(WARMUP * steps), weight_decay=0.01,
+        checkpoint_every_s=60, log_every=max(1, steps // LOOKS),
     )  # fmt: skip
-    net, started = new_value(network, seed), time.process_time()
-    some = heldout[np.random.default_rng(0).permutation(len(heldout))[:LOOKED_AT]]
+    net = new_value(network, seed)
+    some = dev.rows[np.random.default_rng(0).permutation(len(dev.rows))[:LOOKED_AT]]
 
     def look(step: int, figures: Any) -> None:
-        told = {"step": step, "positions": step * BATCH, "train": figures["loss"]}
-        told |= {f"heldout.{k}": v for k, v in measured(net, some).items() if k in MEASURES}
+        told = {"step": step, "positions": step * args.batch, "train": figures["loss"]}
+        told |= {f"dev.{k}": v for k, v in measured(net, some).items() if k in MEASURES}
         with (folder / "curve.jsonl").open("a") as stream:
             stream.write(json.dumps(told) + "\n")
+        print(f"{folder.name} {json.dumps(told)}", flush=True)
 
     result = train_value(net, train.path, settings, work=folder / "work", sink=look)
-    spent = time.process_time() - started
-    found = judged(logits_of(net, heldout), heldout["label"], heldout["cp"])
-    np.savez(folder / "measures.npz", **found)
     save_value(net.cpu(), folder / "model")
     told = {
         "parameters": sum(each.numel() for each in net.parameters()), "steps": steps,
         "positions": result.tokens, "epochs": result.tokens / train.count,
-        "cpu_minutes_last_sitting": spent / 60, "final_train_loss": result.final_loss,
+        "minutes": result.seconds / 60, "final_train_loss": result.final_loss,
     }  # fmt: skip
     (folder / "done.json").write_text(json.dumps(told))
     return folder
@@ -157,90 +186,145 @@ def measured(net: ValueNet, rows: np.ndarray) -> dict[str, float]:
     return means(judged(logits_of(net, rows), rows["label"], rows["cp"]))
 
 
-def told_of(folder: Path, games: list[bytes]) -> dict[str, Any]:
+def measures_of(folder: Path, name: str, part: Part) -> dict[str, np.ndarray]:
+    """Each measure of each position of a part, computed once."""
+    from queen.networks.value import load_value
+
+    file = folder / f"measures-{name}.npz"
+    if not file.exists():
+        logits = logits_of(load_value(folder / "model").eval(), part.rows)
+        np.savez(file, **judged(logits, part.rows["label"], part.rows["cp"]))
+    return dict(np.load(file))
+
+
+def told_of(folder: Path, found: Mapping[str, np.ndarray], games: list[bytes]) -> dict[str, Any]:
     """What a finished run is worth, with its intervals and its curve."""
-    found = dict(np.load(folder / "measures.npz"))
     curve = [json.loads(line) for line in (folder / "curve.jsonl").read_text().splitlines()]
     by_step = {point["step"]: point for point in curve}
     return {
         **json.loads((folder / "done.json").read_text()),
-        "heldout": shown(intervals(found, games, seed=0)),
+        "measures": shown(intervals(found, games, seed=0, samples=SAMPLES)),
         "curve": [by_step[step] for step in sorted(by_step)],
     }
 
 
-def shown(found: dict[str, Interval]) -> dict[str, list[float]]:
+def baselines(train: RowFile, part: Part) -> dict[str, dict[str, np.ndarray]]:
+    """The same measures of what looks at nothing, and of what counts pieces."""
+    every, rows = train.read(), part.rows
+    fit = fit_material(every["position"], every["label"])
+    said = {
+        "constant": constant_logits(every["label"], len(rows)),
+        "material": fit.logits(rows["position"]),
+    }
+    return {name: judged(each, rows["label"], rows["cp"]) for name, each in said.items()}
+
+
+def averaged(runs: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """Each position's measures, averaged over the runs in which they say something."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # a position of which no run says anything
+        return {name: np.nanmean([one[name] for one in runs], axis=0) for name in runs[0]}
+
+
+def shown(found: Mapping[str, Interval]) -> dict[str, list[float]]:
     return {k: [round(x, 5) for x in (v.estimate, v.low, v.high)] for k, v in found.items()}
 
 
-def compared(folders: dict[str, list[Path]], games: list[bytes]) -> dict[str, Any]:
-    """Paired differences of the kinds, position by position, seeds averaged."""
-    mean = {}
-    for kind, own in folders.items():
-        runs = [dict(np.load(folder / "measures.npz")) for folder in own]
-        mean[kind] = {m: np.mean([one[m] for one in runs], axis=0) for m in MEASURES}
+def compared(kinds: dict[str, dict[str, np.ndarray]], games: list[bytes]) -> dict[str, Any]:
+    """Paired differences of every two kinds, position by position."""
     told: dict[str, Any] = {}
-    kinds = list(mean)
-    for one, other in ((a, b) for i, a in enumerate(kinds) for b in kinds[i + 1 :]):
+    names = list(kinds)
+    for one, other in ((a, b) for i, a in enumerate(names) for b in names[i + 1 :]):
         pairs = {}
         for measure in MEASURES:
-            ours, theirs = mean[one][measure], mean[other][measure]
+            ours, theirs = kinds[one][measure], kinds[other][measure]
             kept = np.flatnonzero(~np.isnan(ours) & ~np.isnan(theirs))
             own = [games[row] for row in kept.tolist()]
-            pairs[measure] = paired_difference(ours[kept], theirs[kept], own, seed=0, samples=1000)
+            pairs[measure] = paired_difference(
+                ours[kept], theirs[kept], own, seed=0, samples=SAMPLES
+            )
         told[f"{one} - {other}"] = shown(pairs)
     return told
 
 
 def as_text(report: dict[str, Any]) -> str:
-    """A table of the runs, the constant beside them, and the differences."""
-    lines = [f"{report['train']:,} positions to train on, {report['heldout']:,} held out "
-             f"of {report['games']:,} games", ""]  # fmt: skip
-    lines.append(f"{'run':<24}{'params':>9}{'epochs':>8}" + "".join(f"{m:>26}" for m in MEASURES))
-    constant = "".join(f"{report['constant'][m]:>26.4f}" for m in MEASURES)
-    lines.append(f"{'constant':<24}{'':>9}{'':>8}{constant}")
-    for name, run_ in report["runs"].items():
-        cells = "".join(f"{cell(run_['heldout'][m]):>26}" for m in MEASURES)
-        lines.append(f"{name:<24}{run_['parameters']:>9,}{run_['epochs']:>8.2f}{cells}")
-    lines += ["", "paired differences, seeds averaged"]
-    for name, pairs in report["differences"].items():
-        cells = "".join(f"{cell(pairs[m]):>26}" for m in MEASURES)
-        lines.append(f"{name:<41}{cells}")
+    """Measures of the kinds and of each run, the differences, and the curves."""
+    lines = [
+        f"{report['train']:,} positions to train on; measured on {report['positions']:,} of "
+        f"{report['games']:,} {report['measured_on']} games", "",
+    ]  # fmt: skip
+    kinds = report["kinds"]
+    lines += ["seeds averaged", *table(kinds, (*MEASURES, *MATES)), ""]
+    runs = {name: each["measures"] for name, each in report["runs"].items()}
+    lines += ["each run", *table(runs, MEASURES), ""]
+    for name, each in report["runs"].items():
+        lines.append(f"{name}: {each['parameters']:,} parameters, {each['positions']:,} positions "
+                     f"({each['epochs']:.1f} epochs), {each['minutes']:.1f} minutes, final "
+                     f"training loss {each['final_train_loss']:.3f}")  # fmt: skip
+    lines += ["", "paired differences", *table(report["differences"], MEASURES), ""]
+    for name, each in report["runs"].items():
+        lines.append(f"{name}: positions, training loss, on development games {', '.join(CURVE)}")
+        for point in each["curve"]:
+            cells = "".join(f"{point[f'dev.{m}']:>9.3f}" for m in CURVE)
+            lines.append(f"{point['positions']:>10,}{point['train']:>9.3f}{cells}")
     return "\n".join(lines) + "\n"
 
 
+def table(rows: Mapping[str, Mapping[str, list[float]]], measures: tuple[str, ...]) -> list[str]:
+    wide = max(len(name) for name in rows) + 2
+    lines = [" " * wide + "".join(f"{measure:>32}" for measure in measures)]
+    for name, own in rows.items():
+        cells = "".join(f"{cell(own[m]) if m in own else '-':>32}" for m in measures)
+        lines.append(f"{name:<{wide}}{cells}")
+    return lines
+
+
 def cell(bounds: list[float]) -> str:
-    return f"{bounds[0]:.4f} ({bounds[1]:.4f} {bounds[2]:.4f})"
+    return f"{bounds[0]:.4f} [{bounds[1]:.4f}, {bounds[2]:.4f}]"
 
 
-def main() -> None:
+def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("games", type=Path)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--minutes", type=float, default=20.0)
+    parser.add_argument("--positions", type=int, default=200_000, help="met by each network")
+    parser.add_argument("--minutes", type=float, default=0.0, help="in place of --positions")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--kinds", nargs="+", choices=list(BLOCKS), default=list(BLOCKS))
-    parser.add_argument("--width", type=int, default=64)
-    parser.add_argument("--lr", type=float, default=2e-3)
+    parser.add_argument("--width", type=int, default=32)
+    parser.add_argument("--lr", type=float, default=0.0, help="in place of each kind's own")
+    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--measure", choices=(DEV, TEST), default=TEST)
     parser.add_argument("--threads", type=int, default=1)
-    args = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> None:
+    args = parsed()
     args.out.mkdir(parents=True, exist_ok=True)
-    train, heldout, games = prepared(args.games, args.out)
-    always = constant_logits(train.read()["label"], len(heldout))
+    train, parts = prepared(args.games, args.out)
+    part = parts[args.measure]
+    kinds = baselines(train, part)
     report: dict[str, Any] = {
-        "train": train.count, "heldout": len(heldout), "games": len(set(games)),
-        "constant": means(judged(always, heldout["label"], heldout["cp"])), "runs": {},
+        "train": train.count, "positions": len(part.rows), "games": len(set(part.games)),
+        "measured_on": args.measure, "runs": {},
     }  # fmt: skip
-    folders: dict[str, list[Path]] = {}
+    found: dict[str, list[dict[str, np.ndarray]]] = {}
     for seed in args.seeds:
         for kind in args.kinds:
-            folder = run(kind, seed, args, train, heldout)
-            folders.setdefault(kind, []).append(folder)
-            report["runs"][folder.name] = told_of(folder, games)
-            report["differences"] = compared(folders, games)
-            (args.out / "report.json").write_text(json.dumps(report, indent=1) + "\n")
-            (args.out / "report.txt").write_text(as_text(report))
-    print((args.out / "report.txt").read_text())
+            folder = run(kind, seed, args, train, parts[DEV])
+            own = measures_of(folder, args.measure, part)
+            found.setdefault(kind, []).append(own)
+            report["runs"][folder.name] = told_of(folder, own, part.games)
+    kinds |= {kind: averaged(runs) for kind, runs in found.items()}
+    report["kinds"] = {
+        name: shown(intervals(each, part.games, seed=0, samples=SAMPLES))
+        for name, each in kinds.items()
+    }
+    report["differences"] = compared(kinds, part.games)
+    (args.out / f"report-{args.measure}.json").write_text(json.dumps(report, indent=1) + "\n")
+    (args.out / f"report-{args.measure}.txt").write_text(as_text(report))
+    print(as_text(report))
 
 
 if __name__ == "__main__":

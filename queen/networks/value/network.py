@@ -17,12 +17,13 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from queen.networks.value.labels import CLASSES, expected_score
+from queen.networks.value.labels import CLASSES, expected_score, worth
 from queen.networks.value.planes import CLOCK, CLOCK_LIMIT, PLANES, planes_of
 from queen.networks.value.settings import ValueSettings
 
 SQUARES = 64
 BATCH = 1024
+COSINES = 6
 
 
 class ResidualBlock(nn.Module):
@@ -153,8 +154,8 @@ def new_value(settings: ValueSettings, seed: int) -> ValueNet:
     """A network with start weights that depend on the seed alone.
 
     Matrices start at 1/sqrt(fan-in), those before a ReLU at sqrt(2) times that, those that write
-    to a residual stream smaller by sqrt(2 * blocks), the last one at 0.01 so that all classes
-    begin about equal.
+    to a residual stream smaller by sqrt(2 * blocks). The last one is smooth over the classes'
+    worth, see `_smooth`.
     """
     with torch.device("meta"):
         net = ValueNet(settings)
@@ -171,9 +172,10 @@ def _initialise(net: ValueNet, generator: torch.Generator) -> None:
         kind = name.rpartition(".")[2]
         if isinstance(module, nn.Linear | nn.Conv2d):
             factor = math.sqrt(2) if isinstance(module, nn.Conv2d) else 1.0
-            factor *= small if kind in ("down", "out") else 1.0
-            std = factor / math.sqrt(module.weight[0].numel())
-            module.weight.normal_(0, std if module is not net.out else 0.01, generator=generator)
+            factor *= small if kind in ("down", "out") and module is not net.out else 1.0
+            module.weight.normal_(
+                0, factor / math.sqrt(module.weight[0].numel()), generator=generator
+            )
             if module.bias is not None:
                 module.bias.zero_()
         elif isinstance(module, nn.LayerNorm | nn.GroupNorm):
@@ -181,3 +183,17 @@ def _initialise(net: ValueNet, generator: torch.Generator) -> None:
             module.bias.zero_()
     if net.places is not None:
         net.places.normal_(0, 0.02, generator=generator)
+    net.out.weight.copy_(_smooth(net.settings.width, generator))
+
+
+def _smooth(width: int, generator: torch.Generator) -> Tensor:
+    """A start [103, width] for the last matrix in which classes of like worth have like rows.
+
+    Each column is a few slow cosines over the expected score. So from the first step on one hidden
+    unit moves the whole distribution up or down, where 103 unrelated rows must each be learnt from
+    the few positions of its class: from small unrelated ones a small network did not know after
+    40,000 positions which side is ahead (benchmarks/value_networks.py). Ours.
+    """
+    number = torch.arange(1, COSINES + 1)
+    slow = torch.cos(math.pi * number * worth()[:, None]) / number
+    return slow @ torch.randn(COSINES, width, generator=generator) / math.sqrt(width)

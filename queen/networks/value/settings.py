@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from queen.networks.errors import NetworkError
 
+HEAD_CHANNELS = 8
+
 
 @dataclass(frozen=True)
 class ValueSettings:
@@ -48,8 +50,11 @@ class ValueSettings:
 
     @property
     def head_channels(self) -> int:
-        """Channels of each square that the head reads."""
-        return max(1, self.width // 16)
+        """Channels of each square that the head reads.
+
+        Fewer than eight are a narrow place through which small networks learn slowly.
+        """
+        return max(HEAD_CHANNELS, self.width // 16)
 
     @property
     def kind(self) -> str:
