@@ -57,7 +57,7 @@ class ValueTrainParams:
             seed=seed,
             threads=machine.threads,
             peak_tflops=machine.peak_tflops,
-            **{**own, "betas": (self.betas[0], self.betas[-1])},
+            **own,
         )
 
 
@@ -133,7 +133,7 @@ def work(job: Job[Params], shard: Shard, out: Path) -> None:
 
 def _told(job: Job[Params], net: ValueNet, result: TrainResult, data: Prepared) -> dict[str, Any]:
     """What the run did and on what."""
-    from queen.networks.lc0.load import weights_digest
+    from queen.networks.digest import weights_digest
 
     return {
         **curve_of(result),

@@ -16,8 +16,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from queen.errors import QueenError
+from queen.networks.digest import weights_digest
 from queen.networks.expert import Expert
-from queen.networks.lc0.load import weights_digest
 from queen.networks.packed import packed_attention
 from queen.networks.queen import QueenModel, parameter_groups
 from queen.training.backend import Group

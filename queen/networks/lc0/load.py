@@ -15,7 +15,6 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from queen.networks.digest import weights_digest as weights_digest
 from queen.networks.lc0.bodies import body_for
 from queen.networks.lc0.config import Lc0Config, sizes_of
 from queen.networks.lc0.encoder import Lc0Encoder
