@@ -225,7 +225,10 @@ class _Crew:
             return
         if len(self.under_way) >= self.workers + 1:
             self._collect(FIRST_COMPLETED)
-        self.under_way.add(self.pool.submit(_read, task))
+        try:
+            self.under_way.add(self.pool.submit(_read, task))
+        except OSError as error:  # the pool broke while it started one more process
+            raise BrokenProcessPool(str(error)) from error
 
     def _collect(self, when: str) -> None:
         done, self.under_way = wait(self.under_way, return_when=when)

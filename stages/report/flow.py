@@ -29,6 +29,7 @@ GATED = {
     "data/recurse": "trees",
     "data/consolidate": "consolidated",
     "data/filter": "training",
+    "data/extract": "extract",
     "data/dedup": "dedup",
     "data/label": "label",
 }

@@ -10,7 +10,7 @@ import chess
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from occurrence_rows import distinct_table, label_table, occurrences
+from occurrence_rows import distinct_table, label_table, occurrences, table_of_rows
 from round_project import KEY, copy_of_round
 
 from queen.language.questions.bank import BANK
@@ -50,10 +50,13 @@ def seeds() -> list[Row]:
 
 def bulk(folder: Path) -> dict[str, pa.Table]:
     """What the gates of the bulk data set see of small tables."""
-    distinct = distinct_table(occurrences(6))
-    for name, table in (("dedup", distinct), ("label", label_table(distinct))):
+    plies = occurrences(6)
+    distinct = distinct_table(plies)
+    made = {"extract": table_of_rows(plies), "dedup": distinct, "label": label_table(distinct)}
+    for name, table in made.items():
         pq.write_table(table, folder / f"{name}.parquet")
     return {
+        "extract": bulk_gates.occurrence_rows([folder / "extract.parquet"]),
         "dedup": bulk_gates.distinct_rows([folder / "dedup.parquet"], Barred()),
         "label": bulk_gates.label_rows([folder / "label.parquet"], Barred()),
     }
@@ -127,6 +130,9 @@ BAD: list[tuple[str, Callable[[list[Row]], None], str]] = [
     ("questions", few_types, "observed 1"),
     ("seeds", set_to("sentences", 0), "row 1: .*sentences=0"),
     ("seeds", drop_all, "observed"),
+    ("extract", set_to("ply", 0), "row 1: .*ply=0"),
+    ("extract", set_to("result", 2), "row 1: .*result=2"),
+    ("extract", set_to("fen", NOT_LEGAL), "row 1: .*legal=False"),
     ("dedup", set_to("barred", True), "row 1: .*barred=True"),
     ("dedup", set_to("position", None), "row 1: "),
     ("dedup", set_to("seen", 0), "row 1: .*seen=0"),
