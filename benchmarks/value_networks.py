@@ -46,7 +46,7 @@ from queen.training.backend import TorchBackend
 from queen.training.rows import ROW, RowFile, Shuffle, open_rows_file, write_rows_file
 from queen.training.settings import TrainSettings
 from queen.training.value import ValueTask, train_value
-from stages.value_rows import Split
+from stages.bulk.value_rows import Split
 
 BLOCKS = {"hybrid": (2, 3), "resnet": (4, 0), "vit": (0, 6)}  # of equal size at any width
 RATES = {"hybrid": 2e-3, "resnet": 3e-3, "vit": 1e-3}  # the best of a few short trials

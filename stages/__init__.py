@@ -1,4 +1,6 @@
 """What the pipeline does: a module for each stage, what stages share, and their runner.
 
-`report` writes the project's page, `audit` checks a round; both read artifacts and make none.
+`report` writes the project's page, `audit` checks a round, `comparison`, `release` and `play` stand
+behind the commands of those names; they read artifacts. `bulk` is what the stages of the bulk data
+set share.
 """

@@ -40,8 +40,8 @@ from queen.positions.dedup import (
 )
 from queen.positions.packed import pack
 from queen.positions.runs import Part
-from stages import bulk_gates
 from stages.base import ROWS, Job, Shard, StageSpec, tables_in
+from stages.bulk import gates as bulk_gates
 from stages.versions import version_of
 
 ASIDE = {"aside": True}

@@ -24,8 +24,8 @@ from queen.positions.archive_parts import Note, Plan, work_off
 from queen.positions.extraction import FAULTS, Filters, Rating
 from queen.positions.headers import CHESS960, STANDARD
 from queen.positions.reading import ReaderName
-from stages import bulk_gates
 from stages.base import Job, Shard, StageSpec
+from stages.bulk import gates as bulk_gates
 from stages.sources import game_files
 
 SHARD_BYTES = 256 << 20

@@ -198,7 +198,7 @@ def _sound_label(row: Mapping[str, Any]) -> bool:
 
 
 LEGAL = {"legal": _legal_fen}
-# Of the rows that `stages.bulk_gates` brings: all that its scan finds odd, and a sample.
+# Of the rows that `stages.bulk.gates` brings: all that its scan finds odd, and a sample.
 BULK = (
     _some_rows(),
     *_present("position", "fen"),

@@ -21,7 +21,6 @@ from queen.errors import QueenError, readable
 from queen.lineage.artifact import Draft
 from queen.positions.packed import POSITION_BYTES
 from queen.positions.schema import LABELS
-from stages import bulk_gates
 from stages.base import (
     ROWS,
     Job,
@@ -32,6 +31,7 @@ from stages.base import (
     tables_in,
     write_rows,
 )
+from stages.bulk import gates as bulk_gates
 
 REJECTS = "rejects.parquet"
 COLUMNS = ["position", "ply", "halfmove", "eval_cp", "eval_mate"]

@@ -16,9 +16,9 @@ from queen.lineage.artifact import Draft, read_json, write_json
 from queen.networks.value.settings import ValueSettings
 from queen.training.settings import TrainSettings
 from stages.base import Job, Machine, Shard, StageSpec
+from stages.bulk.value_card import value_card
+from stages.bulk.value_rows import RULES, Prepared, Split, prepare
 from stages.training import CARD, MODEL, TRAINING, curve_of, ranks
-from stages.value_rows import RULES, Prepared, Split, prepare
-from stages.valuecard import value_card
 
 if TYPE_CHECKING:
     from queen.networks.value.network import ValueNet

@@ -37,8 +37,8 @@ def compare(
     Differences are paired, position by position: of each model and the one named before it, and
     of every --pair.
     """
-    from stages.comparing import asked_for
-    from stages.comparing import compare as run
+    from stages.comparison.compare import asked_for
+    from stages.comparison.compare import compare as run
 
     root, state = here()
     asked = asked_for(models, read_pairs(pair or []), split.value, games)
@@ -98,7 +98,7 @@ def _table(title: str, *columns: str) -> Table:
 
 
 def _first_moves(found: Mapping[str, Any]) -> Table:
-    from stages.compared import WAYS, bounded, interval
+    from stages.comparison.result import WAYS, bounded, interval
 
     table = _table("first move no mistake (FNMR)", "model", *WAYS)
     split = found["split"]
@@ -112,7 +112,7 @@ def _first_moves(found: Mapping[str, Any]) -> Table:
 
 
 def _form(found: Mapping[str, Any]) -> Table:
-    from stages.compared import rating
+    from stages.comparison.result import rating
     from stages.shown import share
 
     names = ("legal", "parseable", "whole")
@@ -128,7 +128,7 @@ def _form(found: Mapping[str, Any]) -> Table:
 
 
 def _prose(found: Mapping[str, Any]) -> Table:
-    from stages.compared import interval
+    from stages.comparison.result import interval
     from stages.shown import share
 
     table = _table(
@@ -153,7 +153,7 @@ def _prose(found: Mapping[str, Any]) -> Table:
 
 
 def _pairs(found: Mapping[str, Any]) -> Table:
-    from stages.compared import WAYS, bounded
+    from stages.comparison.result import WAYS, bounded
 
     table = _table("paired differences in FNMR, points", "pair", *WAYS)
     for pair in found["pairs"]:

@@ -32,7 +32,7 @@ ProjectFolder = Annotated[
 def uci(model: ModelName = None, project: ProjectFolder = None) -> None:
     """Serve a model as a UCI engine, for any chess program; it explains in `info string` lines."""
     from queen.engines.server import UciServer, read_lines
-    from stages.playing import engine_of, find_playable
+    from stages.play.players import engine_of, find_playable
 
     out = _own_stdout()
 
@@ -68,8 +68,8 @@ def match(
     from queen.lineage.state import open_state
     from stages.base import EngineParams
     from stages.console import progress_printer
-    from stages.matchtable import MatchPlan, Side, play_table, text_of, write_table
-    from stages.playing import find_playable, player_of
+    from stages.play.players import find_playable, player_of
+    from stages.play.table import MatchPlan, Side, play_table, text_of, write_table
     from stages.settings import build
 
     root = _players_project(project)
@@ -92,7 +92,7 @@ def release(
 
     At most 10 MB in all; the encoder is named by its digests and fetched where it is needed.
     """
-    from stages.releasing import release as make
+    from stages.release.make import release as make
 
     made = make(common.project(), model, name)
     size = sum(entry.size for entry in made.record.files)

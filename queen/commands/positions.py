@@ -14,7 +14,7 @@ from queen.commands.common import AsJson, project
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from stages.surveying import Surveyed
+    from stages.bulk.survey import Surveyed
 
 app = typer.Typer(help="The bulk data set of positions: look at it, export it.")
 BAR = 20
@@ -32,7 +32,7 @@ def stats(
     as_json: AsJson = False,
 ) -> None:
     """How many positions, from where, of which phase and material, and how labels are spread."""
-    from stages.surveying import artifacts_of, surveyed
+    from stages.bulk.survey import artifacts_of, surveyed
 
     found = [surveyed(each, rows) for each in artifacts_of(project(), artifact)]
     if as_json:
@@ -52,7 +52,7 @@ def export(
     ] = "engine",
 ) -> None:
     """Write the labelled positions as parquet shards with a data card, for `datasets`."""
-    from stages.exporting import export_positions
+    from stages.bulk.export import export_positions
 
     done = export_positions(project(), folder, label_source)
     print(f"{folder}: {done.rows:,} positions in {done.shards} shards, with README.md")

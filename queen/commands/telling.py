@@ -31,7 +31,7 @@ def explain(
     """
     from rich.console import Console
 
-    from stages import explaining
+    from stages.play import explaining
 
     root = project()
     position = explaining.read_position(fen, moves)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
+from stages.bulk.survey import NAMES, Surveyed, surveyed
 from stages.report.charts import Bar, bar_list
 from stages.report.project import Project
-from stages.surveying import NAMES, Surveyed, surveyed
 
 LOOKED_AT = 1_000_000
 WIDE = 150

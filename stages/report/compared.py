@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from stages.compared import WAYS, bounded, comparisons, interval, rating
+from stages.comparison.result import WAYS, bounded, comparisons, interval, rating
 from stages.report.project import Project
 from stages.shown import share
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from stages.compared import interval
+from stages.comparison.result import interval
 from stages.report.charts import series_chart
 from stages.report.project import Project, Standing
 from stages.shown import share

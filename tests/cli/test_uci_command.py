@@ -17,7 +17,7 @@ from tiny_release import NET, make_bare, make_project
 
 from queen.engines.locate import find_engine
 from queen.engines.uci import EngineStartError
-from stages.releasing import release
+from stages.release.make import release
 
 WAIT_S = 240.0
 COMMAND = [sys.executable, "-m", "queen.cli", "uci"]

@@ -24,7 +24,7 @@ from queen.networks.queen import QueenModel
 from queen.networks.settings import BridgeSettings, DecoderSettings
 from stages.audit.books import BOOKS
 from stages.audit.opened import open_round
-from stages.explaining import ModelChoice, explain_with
+from stages.play.explaining import ModelChoice, explain_with
 from stages.preparing import prepare
 from stages.registry import find_stage
 from stages.runner import run_stage

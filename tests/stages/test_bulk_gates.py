@@ -15,8 +15,8 @@ from occurrence_rows import distinct_table, label_table, occurrences
 from queen.positions.barred import Barred
 from queen.positions.packed import pack
 from queen.positions.schema import DISTINCT, LABELS, OCCURRENCES, move_code
-from stages import bulk_gates
-from stages.bulk_gates import check_distinct, check_labels, check_occurrences, divergence
+from stages.bulk import gates as bulk_gates
+from stages.bulk.gates import check_distinct, check_labels, check_occurrences, divergence
 from stages.gates import GateError
 
 Row = dict[str, Any]

@@ -29,11 +29,11 @@ from queen.lineage.artifact import Artifact, open_artifact, read_record
 from queen.lineage.state import open_state
 from stages import evaluate
 from stages.base import ROWS, EngineParams, Job, Machine, engine_settings
-from stages.compared import FOLDER, bounded, comparisons, interval, rating
-from stages.comparing import asked_for, compare
+from stages.comparison.compare import asked_for, compare
+from stages.comparison.result import FOLDER, bounded, comparisons, interval, rating
+from stages.comparison.scoring import LOG
 from stages.report.page import write_report
 from stages.runner import run_stage
-from stages.scoring import LOG
 from stages.shown import share
 
 

@@ -26,7 +26,7 @@ from queen.language.tokenizer import save_tokenizer, train_tokenizer
 from queen.networks.build import BridgeSettings, DecoderSettings, EncoderInfo, build_queen
 from queen.networks.digest import weights_digest
 from queen.networks.lc0.load import load_encoder
-from stages.explaining import (
+from stages.play.explaining import (
     ModelChoice,
     as_json,
     choose_model,

@@ -24,8 +24,8 @@ from typer.testing import CliRunner
 from queen.cli import app
 from queen.errors import QueenError
 from queen.positions.packed import unpack
-from stages.exporting import EXPORTED, export_positions
-from stages.surveying import artifacts_of, surveyed
+from stages.bulk.export import EXPORTED, export_positions
+from stages.bulk.survey import artifacts_of, surveyed
 
 ROWS = occurrences(30, plies=40)
 TABLE = distinct_table(ROWS)

@@ -16,8 +16,8 @@ from round_project import KEY, copy_of_round
 from queen.language.questions.bank import BANK
 from queen.lineage.artifact import open_artifact
 from queen.positions.barred import Barred
-from stages import bulk_gates
 from stages.base import ROWS, rows_table
+from stages.bulk import gates as bulk_gates
 from stages.gates import SUITES, GateError, check
 from stages.questions import QUESTIONS
 from stages.seeds import SEEDS

@@ -23,7 +23,7 @@ from queen.engines.uci import EngineStartError
 from queen.errors import QueenError
 from queen.evaluation.elo import expected_score
 from stages.base import EngineParams
-from stages.matchtable import (
+from stages.play.table import (
     MatchPlan,
     Row,
     Side,
@@ -43,7 +43,7 @@ import sys
 from pathlib import Path
 from queen.engines.players import MaterialPlayer
 from stages.base import EngineParams
-from stages.matchtable import MatchPlan, Side, play_table
+from stages.play.table import MatchPlan, Side, play_table
 plan = MatchPlan((1, 2), 4, seed=3, skill=0, max_plies=30, adjudicate_nodes=30)
 side = Side("material", "ab" * 32, lambda: MaterialPlayer(1, "material"))
 play_table(plan, side, EngineParams(hash_mb=1), Path(sys.argv[1]), lambda *told: None)

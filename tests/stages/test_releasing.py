@@ -18,10 +18,10 @@ from queen.generation.loading import Loading, load_generator
 from queen.lineage.artifact import hash_problems, open_artifact, read_record, write_json
 from queen.networks.lc0.random_net import RandomShape, random_net
 from queen.networks.lc0.write import write_net
-from stages.explaining import choose_model, explain_with
-from stages.playing import POLICY, QUEEN, find_playable, thinker_of
-from stages.released import encoder_for, newest
-from stages.releasing import LIMIT, release
+from stages.play.explaining import choose_model, explain_with
+from stages.play.players import POLICY, QUEEN, find_playable, thinker_of
+from stages.release.make import LIMIT, release
+from stages.release.shipped import encoder_for, newest
 
 POSITION = Position(chess.STARTING_FEN, ("e2e4", "e7e5"))
 

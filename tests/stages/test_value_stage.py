@@ -30,9 +30,9 @@ from queen.networks.value import load_value
 from queen.networks.value.labels import MATED, MATES
 from queen.positions.packed import pack, unpack
 from queen.positions.schema import DISTINCT, LABELS
+from stages.bulk.value_rows import Prepared, Split, prepare
 from stages.registry import spec_of
 from stages.runner import run_stage
-from stages.value_rows import Prepared, Split, prepare
 
 PARAMS: dict[str, Any] = {
     "labels": "engine",

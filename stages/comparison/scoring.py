@@ -29,11 +29,11 @@ from queen.lineage.lock import exclusive
 from queen.lineage.store import ShardStore, shard_key
 from stages import evaluate
 from stages.base import ROWS, Job, Shard, concat_shards
-from stages.compared import FOLDER
+from stages.comparison.result import FOLDER
 from stages.console import progress_printer
 from stages.evaluate import GAMES, JUDGE, Params
-from stages.explaining import MODELS, NOT_MODELS
 from stages.matches import ModelPlayer, rate
+from stages.play.explaining import MODELS, NOT_MODELS
 from stages.preparing import prepare
 from stages.settings import relevant
 from stages.shares import shares

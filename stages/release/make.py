@@ -24,9 +24,9 @@ from queen.lineage.artifact import (
     write_json,
 )
 from queen.lineage.verdicts import EVALUATIONS, Judgement, artifact_judgement
-from stages.explaining import CONFIG, MODELS
-from stages.releasecard import Released, release_card
-from stages.released import (
+from stages.play.explaining import CONFIG, MODELS
+from stages.release.card import Released, release_card
+from stages.release.shipped import (
     ENCODER,
     EXPERT,
     NUMBER,

@@ -25,8 +25,8 @@ from queen.lineage.artifact import (
     read_json,
 )
 from queen.lineage.state import open_state
-from stages.explaining import CONFIG, MODELS, ModelChoice, choose_model, quiet
-from stages.released import encoder_for
+from stages.play.explaining import CONFIG, MODELS, ModelChoice, choose_model, quiet
+from stages.release.shipped import encoder_for
 
 if TYPE_CHECKING:
     from queen.engines.players import Player

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from queen.lineage.artifact import Artifact, read_record
 from queen.lineage.verdicts import Judgement
-from stages.released import Reference
+from stages.release.shipped import Reference
 from stages.shown import elo
 
 TEMPLATE = """---

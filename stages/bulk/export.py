@@ -20,8 +20,8 @@ from queen.positions.fens import fens
 from queen.positions.joining import LabelReader, labelled
 from queen.positions.records import fixed_bytes
 from queen.positions.schema import move_of
-from stages.datacard import data_card
-from stages.surveying import table_files
+from stages.bulk.card import data_card
+from stages.bulk.survey import table_files
 
 SOURCES = {"engine": frozenset({"engine", "rules"}), "dump": frozenset({"dump"})}
 DATA = "data"

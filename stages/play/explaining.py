@@ -14,7 +14,7 @@ from queen.games.chess.notation import san_line
 from queen.games.chess.position import Position, PositionError
 from queen.lineage.artifact import RECORD, content_hash, describe_files, open_artifact
 from queen.lineage.verdicts import read_verdicts
-from stages.released import RELEASED, encoder_for, newest
+from stages.release.shipped import RELEASED, encoder_for, newest
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

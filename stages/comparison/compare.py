@@ -16,9 +16,9 @@ from queen.evaluation.intervals import Interval, cluster_bootstrap, paired_diffe
 from queen.lineage.artifact import digest_of, write_json
 from queen.lineage.state import State
 from stages.base import ROWS, Job
-from stages.compared import FOLDER, TABLES
+from stages.comparison.result import FOLDER, TABLES
+from stages.comparison.scoring import Scores, score, scoring_job
 from stages.evaluate import OUTCOMES, Params, outcomes
-from stages.scoring import Scores, score, scoring_job
 
 BASELINES = {"a uniform legal move": "uniform_ok", "the encoder's policy": "encoder_ok"}
 KINDS = ("all", "general", "tactical")

@@ -1,0 +1,1 @@
+"""What `queen compare` does: models scored on the same positions, and their differences."""

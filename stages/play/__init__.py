@@ -1,0 +1,1 @@
+"""What `queen explain`, `queen uci` and `queen match` do."""

@@ -1,0 +1,1 @@
+"""What `queen release` makes, and finding what was released."""
