@@ -51,7 +51,7 @@ from queen.networks.build import (
 from queen.networks.expert import Expert
 from queen.networks.fetch import obtain
 from queen.networks.lc0.load import build, load_net
-from queen.networks.queen import QueenModel
+from queen.networks.queen import QueenModel, _Reading
 
 ROOT = Path(__file__).parents[1]
 GAMES = ROOT / "data" / "shipped" / "engine_games.pgn.zst"
@@ -214,7 +214,7 @@ def peer(name: str, batch: int, dtype: torch.dtype, asked: Sequence[Request]) ->
         mask = torch.tensor([[0] * (longest - len(t)) + [1] * len(t) for t in texts])
         context = model.context(part.expert.states([one.position for one in some]))
         ends = torch.tensor([longest + length(one) for one in some])
-        with model._reading(context, None):
+        with _Reading(model._ports, context, None):
             model.decoder.generate(
                 ids, attention_mask=mask, do_sample=False, use_cache=True, eos_token_id=None,
                 pad_token_id=0, max_new_tokens=int(ends.max()) - longest,

@@ -118,7 +118,9 @@ class Bench:
 
     batch = 96
 
-    def __init__(self, project: Path, threads: int, precision: str, limit: int | None) -> None:
+    def __init__(
+        self, project: Path, threads: int, precision: str, limit: int | None = None
+    ) -> None:
         self.threads, self.precision = threads, precision
         self.tokenizer = load_tokenizer(project / "models/tokenizer")
         encoder = load_encoder(project / "models/encoder/expert")
