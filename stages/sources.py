@@ -17,7 +17,7 @@ def game_files(source: str, project: Path, param: str) -> list[Path]:
     path = Path(source)
     path = path if path.is_absolute() else project / path
     if path.is_dir():
-        found = sorted(p for p in path.rglob("*") if p.is_file() and ".pgn" in p.name)
+        found = sorted(p for p in path.rglob("*") if p.is_file() and ".pgn" in p.name.lower())
     else:
         found = [path] if path.is_file() else []
     if not found:

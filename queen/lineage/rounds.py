@@ -120,7 +120,9 @@ def check_name(key: str) -> None:
 def _check_tree(rounds: Mapping[str, Round]) -> None:
     for key, entry in rounds.items():
         if entry.parent not in rounds and entry.parent != FIRST:
-            raise _unknown_round("parent", entry.parent, [FIRST, *rounds], key)
+            raise _unknown_round(
+                "parent", entry.parent, [FIRST, *(r for r in rounds if r != key)], key
+            )
         if entry.like is not None and entry.like not in rounds:
             raise _unknown_round("round to be like", entry.like, list(rounds), key)
     for key in rounds:

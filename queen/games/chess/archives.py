@@ -87,10 +87,11 @@ def read_chunks(path: Path) -> Iterator[bytes]:
     can be read has been yielded.
     """
     try:
-        if path.suffix == ".zip":
+        suffix = path.suffix.lower()
+        if suffix == ".zip":
             yield from _zip_chunks(path)
-        elif path.suffix in _DECODERS:
-            yield from _decoded(path, *_DECODERS[path.suffix])
+        elif suffix in _DECODERS:
+            yield from _decoded(path, *_DECODERS[suffix])
         else:
             yield from _raw_chunks(path)
     except OSError as error:

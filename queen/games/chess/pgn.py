@@ -150,7 +150,9 @@ def split_of(game_id: str, shares: Mapping[str, float], seed: int) -> str:
 def _files(source: Path) -> list[tuple[Path, str]]:
     """The files to read with the names to call them by."""
     if source.is_dir():
-        found = sorted(p for p in source.rglob("*") if p.is_file() and p.name.endswith(_SUFFIXES))
+        found = sorted(
+            p for p in source.rglob("*") if p.is_file() and p.name.lower().endswith(_SUFFIXES)
+        )
         if found:
             return [(path, name_of(path.relative_to(source))) for path in found]
         what = f"the folder holds no {', '.join(_SUFFIXES)}"

@@ -233,7 +233,7 @@ def test_missing_sources_are_told_before_anything_is_read(tmp_path):
 
 def test_a_folder_is_read_in_order_and_a_bad_file_ends_nothing(tmp_path):
     (tmp_path / "sub").mkdir()
-    (tmp_path / "b.pgn.zst").write_bytes(COMPRESS[".pgn.zst"](OTHER.encode()))
+    (tmp_path / "b.PGN.ZST").write_bytes(COMPRESS[".pgn.zst"](OTHER.encode()))
     (tmp_path / "a.pgn").write_text(GAME)
     (tmp_path / "aa.pgn.gz").write_bytes(b"rubbish")
     (tmp_path / "sub" / "c.pgn.zip").write_bytes(
@@ -243,7 +243,7 @@ def test_a_folder_is_read_in_order_and_a_bad_file_ends_nothing(tmp_path):
     games, rejects = read(tmp_path)
     assert [(g.source, len(g.moves)) for g in games] == [
         ("a.pgn", 5),
-        ("b.pgn.zst", 4),
+        ("b.PGN.ZST", 4),
         ("sub/c.pgn.zip", 4),
         ("sub/c.pgn.zip", 5),
     ]
