@@ -12,13 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from queen.engines.analysis import Limit
-from queen.engines.match import GameRecord, Rules, engine_verdict, paired, play
-from queen.engines.openings import OpeningRules, draw_openings
+from queen.engines.match import GameRecord, engine_verdict, paired, play
 from queen.engines.players import Player
 from queen.engines.pool import Analyser
 from queen.evaluation.sprt import Sprt, SprtResult, pentanomial
 from stages.matches import MatchParams, ModelPlayer
-from stages.opponents import CHECK_EVERY
 
 PARENT = "parent"
 GAMES_A_LOOK = 32
@@ -62,13 +60,10 @@ def play_duel(
         players: model and parent.
     """
     verdict = engine_verdict(analyser, Limit(nodes=match.adjudicate_nodes))
-    low, high = match.opening_plies
-    openings = draw_openings(params.games // 2, seed, verdict, OpeningRules(low, high))
-    pairings = paired([players], openings)
-    rules = Rules(max_plies=match.max_plies, check_every=CHECK_EVERY)
+    pairings = paired([players], match.openings(params.games // 2, seed, verdict))
     games: list[GameRecord] = []
     for stop in range(GAMES_A_LOOK, len(pairings) + GAMES_A_LOOK, GAMES_A_LOOK):
-        games = play(pairings[:stop], rules, verdict, record=record)
+        games = play(pairings[:stop], match.rules, verdict, record=record)
         if standing(params, games).state != "undecided":
             break
     return games

@@ -16,7 +16,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from queen.engines.match import GameRecord, read_record, to_pgn
+from queen.engines.match import GameRecord, read_record, to_line, to_pgn
 from queen.errors import QueenError
 from queen.evaluation.elo import Rating
 from queen.evaluation.sprt import SprtResult
@@ -216,8 +216,7 @@ def _fight(job: Job[Params], speaker: Speaker, out: Path) -> None:
     ):
         players = ModelPlayer(speaker), ModelPlayer(parent, PARENT)
         games = play_duel(params.duel, params.match, players, analyser, job.seed, record)
-    lines = [orjson.dumps(asdict(game)) + b"\n" for game in games]
-    (out / DUEL).write_bytes(b"".join(lines))
+    (out / DUEL).write_bytes(b"".join(map(to_line, games)))
 
 
 def _judgement(

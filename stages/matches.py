@@ -11,7 +11,7 @@ import chess
 
 from queen.engines.analysis import Limit
 from queen.engines.locate import AUTO, find_engine
-from queen.engines.match import GameRecord, Pairing, Rules, engine_verdict, paired, play
+from queen.engines.match import GameRecord, Pairing, Rules, Verdict, engine_verdict, paired, play
 from queen.engines.openings import OpeningRules, draw_openings
 from queen.engines.players import EnginePlayer, MaterialPlayer, Player, PlayLimit, RandomPlayer
 from queen.engines.pool import Analyser
@@ -62,6 +62,15 @@ class MatchParams:
     max_plies: int
     adjudicate_nodes: int
     opponents: Mapping[str, Opponent]
+
+    @property
+    def rules(self) -> Rules:
+        return Rules(max_plies=self.max_plies, check_every=CHECK_EVERY)
+
+    def openings(self, count: int, seed: int, verdict: Verdict) -> list[Position]:
+        """So many of the length that is wanted, about even by the verdict."""
+        low, high = self.opening_plies
+        return draw_openings(count, seed, verdict, OpeningRules(low, high))
 
 
 class ModelPlayer:
@@ -144,13 +153,11 @@ def play_match(
         chosen = {name: params.opponents[name] for name in sorted(names)}
         opponents = [_opponent(n, one, engine, seed, stack) for n, one in chosen.items()]
         each = max(1, params.games // (2 * len(opponents)))
-        low, high = params.opening_plies
-        openings = draw_openings(each, seed, verdict, OpeningRules(low, high))
+        openings = params.openings(each, seed, verdict)
         pairings: list[Pairing] = []
         for opponent in opponents:
             pairings += paired([(player, opponent)], openings, first=len(pairings))
-        rules = Rules(max_plies=params.max_plies, check_every=CHECK_EVERY)
-        return play(pairings, rules, verdict, record=record)
+        return play(pairings, params.rules, verdict, record=record)
 
 
 def rate(params: MatchParams, games: Sequence[GameRecord], name: str) -> Rating | None:

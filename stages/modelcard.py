@@ -15,13 +15,16 @@ DECLARED = """
 Whoever quotes its figures is asked to say so.
 """
 
-TEMPLATE = """---
+FRONT_MATTER = """---
 license: gpl-3.0
 library_name: transformers
 pipeline_tag: text-generation
 tags: [chess, explanation, queen]
 ---
-# {name}
+"""
+TEMPLATE = (
+    FRONT_MATTER
+    + """# {name}
 
 A QUEEN model: a small language model {bridged}, which plays chess and
 explains its moves. Made by the stage `{stage}`{parent}.
@@ -39,6 +42,7 @@ Its strength and the truth of its statements are measured by the project's evalu
 this page; see the artifact `data/evaluate/{short}` for figures. It speaks of standard chess only,
 in English, in the notation of its training text.
 """
+)
 
 
 def model_card(

@@ -52,18 +52,14 @@ def load_speaker(job: Job[Any], model: Artifact, batch_size: int) -> Speaker:
         return _kept[1]
     if _kept is not None:
         _kept[1].close()
-    loading = Loading(model.path, encoder.path / "expert", batch_size, job.generation.precision)
-    _kept = (wanted, _loaded(loading, machine))
+    _kept = (wanted, _loaded(job, model, batch_size))
     return _kept[1]
 
 
 @contextmanager
 def another_speaker(job: Job[Any], model: Artifact, batch_size: int) -> Iterator[Speaker]:
     """A second model that explains, beside the one that is kept."""
-    encoder = job.inputs["encoder"].path / "expert"
-    speaker = _loaded(
-        Loading(model.path, encoder, batch_size, job.generation.precision), job.machine
-    )
+    speaker = _loaded(job, model, batch_size)
     try:
         yield speaker
     finally:
@@ -87,9 +83,11 @@ def speaker_of(folders: Sequence[Path]) -> dict[str, Any]:
     return {"speaker": found[0] if len(found) == 1 else {"several": found}}
 
 
-def _loaded(loading: Loading, machine: Machine) -> Speaker:
+def _loaded(job: Job[Any], model: Artifact, batch_size: int) -> Speaker:
     from queen.generation.loading import load_speaker as load
 
+    machine, encoder = job.machine, job.inputs["encoder"].path / "expert"
+    loading = Loading(model.path, encoder, batch_size, job.generation.precision)
     if machine.generators != 1:
         return load(replace(loading, threads=1), machine.generators)
     import torch

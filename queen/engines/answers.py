@@ -9,8 +9,8 @@ import struct
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Self
 
+from queen.engines.closing import ClosedAtExit
 from queen.engines.labelling import Label
 
 _RECORD = struct.Struct("<IBhHhq")  # number, kind of score, score, best, depth, nodes
@@ -19,7 +19,7 @@ _CP, _MATE, _BY_RULES = 1, 2, 4
 WRITE_EVERY = 64
 
 
-class AnswerLog:
+class AnswerLog(ClosedAtExit):
     """Answers by the number of their position; `answers` holds what an earlier run left.
 
     What follows a record that is cut off or damaged counts as missing. Where another process has
@@ -71,10 +71,7 @@ class AnswerLog:
             left = left[self._file.write(left) :]
         self._waiting.clear()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         with contextlib.suppress(OSError):
             self._write()
         self._file.close()

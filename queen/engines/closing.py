@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Self
 
 
-class ClosedAtExit:
+class ClosedAtExit(ABC):
     """A context manager that closes itself, whatever happened inside."""
 
+    @abstractmethod
     def close(self) -> None:
         """Give back what is held; a second call does nothing more."""
-        raise NotImplementedError
 
     def __enter__(self) -> Self:
         return self

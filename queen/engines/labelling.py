@@ -24,13 +24,13 @@ from queen.engines.rules import final_score
 from queen.engines.uci import EngineFaultError
 from queen.engines.workers import EnginePool, EngineSettings, Job
 from queen.positions.boards import boards_of
+from queen.positions.comments import LARGEST_CP
 from queen.positions.fens import fens
 from queen.positions.packed import POSITION_BYTES
 from queen.positions.schema import move_code
 
 CHESS960 = "uci_chess960"
 AT_ONCE = 64
-FARTHEST = 32_000  # what 16 bits hold
 
 
 @dataclass(frozen=True)
@@ -193,7 +193,7 @@ def read_label(board: chess.Board, lines: Sequence[bytes]) -> Label:
     unit, value = said[said.index(b"score") + 1 :][:2]
     if unit not in (b"cp", b"mate"):
         raise EngineFaultError("rubbish", f"score in {unit!r}")
-    score = max(-FARTHEST, min(FARTHEST, int(value)))
+    score = max(-LARGEST_CP, min(LARGEST_CP, int(value)))
     cp, mate = (score, None) if unit == b"cp" else (None, score)
     return Label(cp, mate, move_code(move), _number(said, b"depth"), _number(said, b"nodes"))
 

@@ -325,8 +325,13 @@ def _material(board: chess.Board) -> int:
     )
 
 
+def to_line(game: GameRecord) -> bytes:
+    """The game as a line of a record, which `read_record` reads."""
+    return orjson.dumps(asdict(game)) + b"\n"
+
+
 def _append(out: BinaryIO, game: GameRecord) -> None:
-    out.write(orjson.dumps(asdict(game)) + b"\n")
+    out.write(to_line(game))
     out.flush()
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 LARGEST = 1_000  # pawns; more is no evaluation
-LARGEST_CP = 32_000
+LARGEST_CP = 32_000  # further is cut to it: 16 bits hold it
 # Mate in 3, 12 and 120 are written 10003, 100012 and 1000120: this before the digits.
 _MATE = b"1000"
 _MATES = ((10_000, 10), (100_000, 100), (1_000_000, 1_000))  # from, how many

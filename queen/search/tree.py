@@ -163,7 +163,7 @@ def _birth(tree: Tree, path: Path, limits: Limits, barred: Barred) -> Iterator[B
 
 def _explain(born: Sequence[Born], speaker: Speaker, sampling: Sampling, legal: Legal) -> None:
     """Let the model explain every child on its own; finished games need no explanation."""
-    alive = [(t, p) for t, p in born if not t.nodes[p].position.board().is_game_over()]
+    alive = _alive(born)
     asked = [
         Asked(f"{t.id} {' '.join(p)}", t.nodes[p].position, None, node_seed(t, p)) for t, p in alive
     ]
@@ -171,6 +171,11 @@ def _explain(born: Sequence[Born], speaker: Speaker, sampling: Sampling, legal: 
         node = tree.nodes[path]
         explanation, reason = read(said, node.position)
         tree.nodes[path] = replace(node, text=said.text, reason=reason, explanation=explanation)
+
+
+def _alive(born: Sequence[Born]) -> list[Born]:
+    """Those whose game goes on."""
+    return [(t, p) for t, p in born if not t.nodes[p].position.board().is_game_over()]
 
 
 def read(said: Completion, position: Position) -> tuple[Explanation | None, str]:
@@ -198,7 +203,7 @@ def _judge(born: Sequence[Born], judge: MoveJudge) -> None:
 
     Where nothing could be written, or nothing was asked, the child does not become a root.
     """
-    alive = [(t, p) for t, p in born if not t.nodes[p].position.board().is_game_over()]
+    alive = _alive(born)
     items = [(t.nodes[p].position.fen, t.nodes[p].own_moves) for t, p in alive]
     for (tree, path), verdict in zip(alive, judge.judge(items), strict=True):
         node = tree.nodes[path]

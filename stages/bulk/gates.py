@@ -108,7 +108,7 @@ def check_labels(paths: Sequence[Path]) -> None:
 
     Raises GateError with the rows at fault.
     """
-    table = label_rows(paths, Barred())
+    table = label_rows(paths)
     sampled = table.filter(table["sampled"])
     gates.check_suite("label", *_with_shares(gates.SUITES["label"], table, sampled))
 
@@ -123,9 +123,9 @@ def _with_shares(
     return replace(suite, rules=(*suite.rules, SHARES)), table.append_column("divergence", distance)
 
 
-def label_rows(paths: Sequence[Path], barred: Barred) -> pa.Table:
+def label_rows(paths: Sequence[Path]) -> pa.Table:
     """The rows of LABELS that the suite sees, with what the scan says of them."""
-    return _brought(paths, barred, _odd_labels, _judged)
+    return _brought(paths, Barred(), _odd_labels, _judged)
 
 
 SHARES = gates.Rule(

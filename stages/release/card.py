@@ -8,16 +8,13 @@ from pathlib import Path
 
 from queen.lineage.artifact import Artifact, read_record
 from queen.lineage.verdicts import Judgement
+from stages.modelcard import FRONT_MATTER
 from stages.release.shipped import Reference
 from stages.shown import elo
 
-TEMPLATE = """---
-license: gpl-3.0
-library_name: transformers
-pipeline_tag: text-generation
-tags: [chess, explanation, queen]
----
-# {name}
+TEMPLATE = (
+    FRONT_MATTER
+    + """# {name}
 
 A QUEEN: a small language model bridged to a frozen Lc0 network, which plays chess and explains its
 moves. Made from `{model}` ({content}), its weights rounded to bfloat16.
@@ -48,6 +45,7 @@ Measured before the weights were rounded, on positions and games set aside from 
 - Unless decoding is guided, a text can hold illegal moves (see the texts sound throughout, above).
 - It does not search. Its scores are written by the model and are not an engine's.
 """
+)
 SHARES = {
     "fnmr": "first moves that are no mistake, free decoding",
     "fnmr_constrained": "first moves that are no mistake, legal moves only",

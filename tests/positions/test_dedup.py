@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import random
-import signal
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -12,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from dying import got_through
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from occurrence_rows import occurrences, table_of_rows, write_parts
@@ -221,18 +220,9 @@ def test_a_part_cut_short_is_made_again(tmp_path: Path) -> None:
 def attempt(inputs: Path, out: Path, scratch: Path, seconds: float) -> bool:
     """Dedup in a process of its own that the kernel ends after so many processor seconds; whether
     it got through."""
-    child = os.fork()
-    if not child:
-        signal.signal(signal.SIGPROF, signal.SIG_DFL)
-        signal.setitimer(signal.ITIMER_PROF, seconds)
-        try:
-            dedup(sorted(inputs.iterdir()), out, Bounds(16, 256), scratch, files=4)
-            os._exit(0)
-        finally:
-            os._exit(1)
-    _, status = os.waitpid(child, 0)
-    assert status in (0, signal.SIGPROF)
-    return status == 0
+    return got_through(
+        lambda: dedup(sorted(inputs.iterdir()), out, Bounds(16, 256), scratch, files=4), seconds
+    )
 
 
 def test_killed_at_random_points_it_ends_with_the_same_bytes(

@@ -58,7 +58,7 @@ def bulk(folder: Path) -> dict[str, pa.Table]:
     return {
         "extract": bulk_gates.occurrence_rows([folder / "extract.parquet"]),
         "dedup": bulk_gates.distinct_rows([folder / "dedup.parquet"], Barred()),
-        "label": bulk_gates.label_rows([folder / "label.parquet"], Barred()),
+        "label": bulk_gates.label_rows([folder / "label.parquet"]),
     }
 
 

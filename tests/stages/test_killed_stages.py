@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import random
 import shutil
-import signal
 from pathlib import Path
 
 import chess
 import chess.pgn
 import pytest
 import yaml
+from dying import got_through
 
 from queen.engines.locate import find_engine
 from queen.engines.uci import EngineStartError
@@ -74,18 +73,7 @@ def _has_engine() -> bool:
 def attempt(project: Path, stage: str, seconds: float = 0.0) -> bool:
     """A stage in a process of its own that the kernel ends after so many processor seconds (none:
     not at all); whether it got through."""
-    child = os.fork()
-    if not child:
-        signal.signal(signal.SIGPROF, signal.SIG_DFL)
-        signal.setitimer(signal.ITIMER_PROF, seconds)
-        try:
-            run_stage(stage, project)
-            os._exit(0)
-        finally:
-            os._exit(1)
-    _, status = os.waitpid(child, 0)
-    assert status in (0, signal.SIGPROF)
-    return status == 0
+    return got_through(lambda: run_stage(stage, project), seconds)
 
 
 @pytest.mark.parametrize("stage", STAGES)
