@@ -78,14 +78,14 @@ def king(box, side):
 
 
 def material(box):
-    told, worth = [], {"PNBRQ": 0, "pnbrq": 0}
-    for kinds in worth:
-        for kind in kinds:
+    told, lead = [], 0
+    for white, black in zip("PNBRQ", "pnbrq", strict=True):
+        for kind, sign in ((white, 1), (black, -1)):
             found = box.squares_of(kind)
-            worth[kinds] += sum(box.worth(s) for s in found)
-            told.append(f"{squares(found)}<{kind}>{len(found)} {worth[kinds]}")
-    lead = worth["PNBRQ"] - worth["pnbrq"]
-    said = "even" if lead == 0 else f"White {lead}" if lead > 0 else f"Black {-lead}"
+            lead += sign * sum(box.worth(s) for s in found)
+            told.append(f"{squares(found)}<{kind}>{len(found)}")
+        said = "even" if lead == 0 else f"White {lead}" if lead > 0 else f"Black {-lead}"
+        told.append(said)
     return f"{' '.join(told)} : {said}"
 
 
@@ -126,10 +126,14 @@ def passed(box, side):
     ours, theirs = pawn_squares(box, side)
     up = 1 if side == "White" else -1
 
-    def free(s):
-        return not any(abs(t % 8 - s % 8) < 2 and (t // 8 - s // 8) * up > 0 for t in theirs)
+    def stoppers(s):
+        return [t for t in theirs if abs(t % 8 - s % 8) < 2 and (t // 8 - s // 8) * up > 0]
 
-    return f"{files(ours)} , {files(theirs)} : {from_a_to_h([s for s in ours if free(s)])}"
+    ordered = sorted(ours, key=lambda s: (s % 8, s))
+    met = [squares([s]) + (from_a_to_h(stoppers(s)) if stoppers(s) else " -") for s in ordered]
+    listed = " ".join(met) or "none"
+    found = from_a_to_h([s for s in ours if not stoppers(s)])
+    return f"{files(ours)} , {files(theirs)} , {listed} : {found}"
 
 
 def open_files(box):

@@ -102,8 +102,13 @@ def passed_pawns(board: chess.Board, color: chess.Color) -> tuple[int, ...]:
     return tuple(
         square
         for square in chess.scan_forward(board.pieces_mask(chess.PAWN, color))
-        if not enemy & _ahead(square, color) & _files_around(square, own=True)
+        if not enemy & span_ahead(square, color)
     )
+
+
+def span_ahead(square: chess.Square, color: chess.Color) -> chess.Bitboard:
+    """Squares from which enemy pawns stop a pawn: ahead on its own or a neighbouring file."""
+    return _ahead(square, color) & _files_around(square, own=True)
 
 
 def isolated_pawns(board: chess.Board, color: chess.Color) -> tuple[int, ...]:

@@ -13,6 +13,7 @@ from queen.language.questions.topics import (
     AnyTopic,
     Topic,
     any_side,
+    by_file,
     by_file_text,
     concluded,
     nothing,
@@ -60,20 +61,25 @@ def _king(board: chess.Board, color: bool) -> str:
 
 
 def _material(board: chess.Board, _: tuple[()]) -> str:
-    """Each side's men, where they stand and how many, with a running total of what they are worth;
-    then the lead: `<a2><b2><P>2 2 none<N>0 2 ... : White 3`."""
-    sides = " ".join(_worth(board, color) for color in chess.COLORS)
-    lead = facts.material(board)
-    return reasoned(sides, f"{side_name(lead > 0)} {abs(lead)}" if lead else "even")
+    """Men of each kind, White's then Black's, where they stand and how many, and the lead so far;
+    the last lead once more: `<a2><b2><P>2 <c7><p>1 White 1 none<N>0 ... : White 3`.
+
+    A lead that grows kind by kind is a small step each time; two totals of a side that must be
+    subtracted at the end were not learnt (ours).
+    """
+    lead, told = 0, []
+    for kind in (man.piece_type for man in _MEN if man.color):
+        for color in chess.COLORS:
+            squares = board.pieces(kind, color)
+            man = chess.Piece(kind, color)
+            told.append(f"{squares_text(squares)}{piece_token(man)}{len(squares)}")
+            lead += len(squares) * facts.PIECE_VALUES[kind] * (1 if color else -1)
+        told.append(_lead(lead))
+    return reasoned(" ".join(told), _lead(lead))
 
 
-def _worth(board: chess.Board, color: chess.Color) -> str:
-    total, told = 0, []
-    for man in (man for man in _MEN if man.color == color):
-        squares = board.pieces(man.piece_type, color)
-        total += len(squares) * facts.PIECE_VALUES[man.piece_type]
-        told.append(f"{squares_text(squares)}{piece_token(man)}{len(squares)} {total}")
-    return " ".join(told)
+def _lead(lead: int) -> str:
+    return f"{side_name(lead > 0)} {abs(lead)}" if lead else "even"
 
 
 def _by_file(board: chess.Board, *colors: chess.Color) -> str:
@@ -89,8 +95,16 @@ def _pawns(board: chess.Board, color: bool) -> str:
     return _by_file(board, color)
 
 
-def _all_pawns(board: chess.Board, color: bool) -> str:
-    return f"{_by_file(board, color)} , {_by_file(board, not color)}"
+def _stopped(board: chess.Board, color: bool) -> str:
+    """Both sides' pawns by file, then each of the side's with the enemy's that may stop it, or `-`:
+    `<a2> - ... , - <b7> ... , <a2><b7> <e5> -`."""
+    theirs = board.pieces_mask(chess.PAWN, not color)
+    each = []
+    for pawn in by_file(board.pieces(chess.PAWN, color)):
+        stoppers = by_file(chess.SquareSet(facts.span_ahead(pawn, color) & theirs))
+        each.append(square_token(pawn) + ("".join(map(square_token, stoppers)) or " -"))
+    listed = " ".join(each) or NONE
+    return f"{_by_file(board, color)} , {_by_file(board, not color)} , {listed}"
 
 
 def _castling(board: chess.Board, color: bool) -> str:
@@ -138,7 +152,7 @@ STATIC: tuple[AnyTopic, ...] = (
         "isolated_pawns", "isolated", facts.isolated_pawns, evidence=_pawns, text=by_file_text
     ),
     side_topic(
-        "passed_pawns", "passed", facts.passed_pawns, evidence=_all_pawns, text=by_file_text
+        "passed_pawns", "passed", facts.passed_pawns, evidence=_stopped, text=by_file_text
     ),
     Topic("open_files", nothing, lambda _: "open files ?", _open_files),
 )

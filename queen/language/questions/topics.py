@@ -73,8 +73,12 @@ def squares_text(squares: Iterable[chess.Square]) -> str:
 
 def by_file_text(squares: Iterable[chess.Square]) -> str:
     """The same, from the a-file to the h-file."""
-    ordered = sorted(squares, key=lambda square: (chess.square_file(square), square))
-    return "".join(map(square_token, ordered)) or NONE
+    return "".join(map(square_token, by_file(squares))) or NONE
+
+
+def by_file(squares: Iterable[chess.Square]) -> list[chess.Square]:
+    """From the a-file to the h-file, on a file from below."""
+    return sorted(squares, key=lambda square: (chess.square_file(square), square))
 
 
 def moves_text(board: chess.Board, moves: Iterable[chess.Move]) -> str:
