@@ -151,8 +151,6 @@ STATIC: tuple[AnyTopic, ...] = (
     side_topic(
         "isolated_pawns", "isolated", facts.isolated_pawns, evidence=_pawns, text=by_file_text
     ),
-    side_topic(
-        "passed_pawns", "passed", facts.passed_pawns, evidence=_stopped, text=by_file_text
-    ),
+    side_topic("passed_pawns", "passed", facts.passed_pawns, evidence=_stopped, text=by_file_text),
     Topic("open_files", nothing, lambda _: "open files ?", _open_files),
 )
