@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import orjson
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from queen.errors import QueenError
 from queen.language.api.settings import Endpoint
@@ -83,10 +84,9 @@ def shards(job: Job[Params]) -> Sequence[Shard]:
 
 def work(job: Job[Params], shard: Shard, out: Path) -> None:
     """Fold a run of trees and prove of each explanation that it adds nothing."""
-    chosen = set(_roots(job)[shard.spec["start"] : shard.spec["stop"]])
-    table = job.table("trees")
-    trees = trees_from_rows(row for row in table.to_pylist() if row["root"] in chosen)
-    origins = {row["pid"]: row for row in job.table("explained").to_pylist()}
+    chosen = _roots(job).slice(shard.spec["start"], shard.spec["stop"] - shard.spec["start"])
+    trees = trees_from_rows(_rows_of(job.table("trees"), "root", chosen))
+    origins = {row["pid"]: row for row in _rows_of(job.table("explained"), "pid", chosen)}
     terms = _terms(job, trees)
     counts: Counter[str] = Counter()
     fold = _folder(job)
@@ -138,9 +138,14 @@ def _lines_only(job: Job[Params], fold: Folder) -> Folder:
     return LinesFolder(RulesFolder(job) if isinstance(fold, LlmFolder) else fold)
 
 
-def _roots(job: Job[Params]) -> list[str]:
+def _roots(job: Job[Params]) -> pa.Array:
     """The trees' names in table order."""
-    return list(dict.fromkeys(job.table("trees")["root"].to_pylist()))
+    return pc.unique(job.table("trees")["root"])
+
+
+def _rows_of(table: pa.Table, column: str, names: pa.Array) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = table.filter(pc.is_in(table[column], names)).to_pylist()
+    return rows
 
 
 def _folded(

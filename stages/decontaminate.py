@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from queen.games.chess.position import Position, identity
@@ -30,6 +32,12 @@ class Guard:
     def of(cls, evalset: Artifact) -> Guard:
         table = pq.read_table(evalset.file(ROWS), columns=["pid", "game_id"])
         return cls(frozenset(table["pid"].to_pylist()), frozenset(table["game_id"].to_pylist()))
+
+    def clear(self, table: pa.Table) -> pa.Table:
+        """The rows of a table with `pid` and `game_id` that may enter."""
+        pids = pc.is_in(table["pid"], pa.array(sorted(self.pids), pa.string()))
+        games = pc.is_in(table["game_id"], pa.array(sorted(self.games), pa.string()))
+        return table.filter(pc.invert(pc.or_(pids, games)))
 
     def reason(self, row: Mapping[str, Any]) -> str | None:
         """Why a row may not enter, or None. A row has `pid`, and `game_id` where there is one."""

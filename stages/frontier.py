@@ -24,7 +24,7 @@ def explain(
     out: Path,
 ) -> list[Told]:
     """What became of each position; an answer that cannot be used has its reason."""
-    going_on = [i for i, position in enumerate(positions) if not position.board().is_game_over()]
+    going_on = [i for i, position in enumerate(positions) if not position.is_over]
     questions = [question(rows[i]["pid"], positions[i], style, closed=llm.closed) for i in going_on]
     replies = asking.ask(job, llm, questions)
     told = [Told(None, "game_over")] * len(positions)

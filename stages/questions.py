@@ -176,32 +176,37 @@ def _check_weights(params: Params) -> None:
         )
 
 
-def _rows(job: Job[Params], split: str) -> list[dict[str, Any]]:
-    """The positions of the games that a split asks about."""
+def _chosen(job: Job[Params], guard: Guard, split: str, stage: str) -> Sequence[Mapping[str, Any]]:
+    """The positions that may be asked about, in an order that differs from stage to stage."""
     artifact = job.inputs["positions"]
+    return _ordered(artifact.file(ROWS), artifact.content, guard, job.seed, split, stage)
+
+
+@functools.lru_cache(maxsize=1)
+def _ordered(
+    file: Path, content: str, guard: Guard, seed: int, split: str, stage: str
+) -> tuple[dict[str, Any], ...]:
+    """Kept for the next shard of a process (`content` names what is read)."""
     name = "train" if split == "train" else "dev"
-    return list(_read_rows(artifact.file(ROWS), artifact.content, name))
+    rows = list(_read_rows(file, content, name))
+    random.Random(f"{seed} {stage} {split}").shuffle(rows)
+    return tuple(row for row in rows if split != "train" or guard.reason(row) is None)
 
 
 @functools.lru_cache(maxsize=2)
 def _read_rows(file: Path, content: str, split: str) -> tuple[dict[str, Any], ...]:
-    """A split's rows, read once for all shards of a process (`content` names what is read)."""
+    """The positions of a split's games."""
     table = pq.read_table(file)
     return tuple(table.filter(pc.equal(table["split"], split)).to_pylist())
-
-
-def _chosen(job: Job[Params], guard: Guard, split: str, stage: str) -> list[dict[str, Any]]:
-    """The positions that may be asked about, in an order that differs from stage to stage."""
-    rows = _rows(job, split)
-    random.Random(f"{job.seed} {stage} {split}").shuffle(rows)
-    return [row for row in rows if split != "train" or guard.reason(row) is None]
 
 
 def _left_out(job: Job[Params]) -> Counter[str]:
     """Training positions of the evaluation sets, and how many fewer there were than wanted."""
     guard = Guard.of(job.inputs["evalset"])
-    reasons = Counter(map(guard.reason, _rows(job, "train")))
-    here = {"train": reasons.pop(None, 0), HELDOUT: len(_rows(job, HELDOUT))}
+    artifact = job.inputs["positions"]
+    train, dev = (_read_rows(artifact.file(ROWS), artifact.content, x) for x in ("train", "dev"))
+    reasons = Counter(map(guard.reason, train))
+    here = {"train": reasons.pop(None, 0), HELDOUT: len(dev)}
     drops = Counter({str(reason): n for reason, n in reasons.items()})
     for split, stage, count in _wanted(job.params):
         drops[f"fewer_than_wanted.{split}.{stage}"] = max(0, count - here[split])
@@ -286,12 +291,12 @@ def conversations(
     file: Path, split: str, stages: Sequence[str], types: Sequence[str] = ()
 ) -> list[list[dict[str, Any]]]:
     """The questions about each position, in order, for some curriculum stages (and types)."""
-    table = pq.read_table(file)
-    table = table.filter(pc.equal(table["split"], split))
+    wanted = (pc.field("split") == split) & pc.field("stage").isin(pa.array(stages, pa.string()))
+    if types:
+        wanted &= pc.field("type").isin(pa.array(types, pa.string()))
     grouped: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for row in table.to_pylist():
-        if row["stage"] in stages and (not types or row["type"] in types):
-            grouped.setdefault((row["stage"], row["pid"]), []).append(row)
+    for row in pq.read_table(file, filters=wanted).to_pylist():
+        grouped.setdefault((row["stage"], row["pid"]), []).append(row)
     return list(grouped.values())
 
 

@@ -107,7 +107,7 @@ def shards(job: Job[Params]) -> Sequence[Shard]:
 
 def work(job: Job[Params], shard: Shard, out: Path) -> None:
     """Explain a run of positions and check each explanation."""
-    rows = _chosen(job)[shard.spec["start"] : shard.spec["stop"]]
+    rows = _chosen(job, shard.spec["start"], shard.spec["stop"])
     positions = [position_of(row) for row in rows]
     if job.params.teacher.kind == "frontier":
         judged = _by_frontier(job, rows, positions, out)
@@ -181,13 +181,15 @@ def assemble(job: Job[Params], folders: Sequence[Path], out: Path) -> Draft:
     return Draft(counts, reasons, identities={"teacher": teacher}, licences=licences)
 
 
-def _chosen(job: Job[Params]) -> list[dict[str, Any]]:
-    """Training positions in order of their ids, clear of the evaluation sets."""
+def _chosen(job: Job[Params], start: int, stop: int) -> list[dict[str, Any]]:
+    """A run of the training positions in order of their ids, clear of the evaluation sets."""
     table = job.table("positions")
-    guard = Guard.of(job.inputs["evalset"])
-    rows = table.filter(pc.equal(table["split"], "train")).to_pylist()
-    clean = [row for row in rows if guard.reason(row) is None]
-    return sorted(clean, key=lambda row: row["pid"])[: job.params.positions]
+    training = Guard.of(job.inputs["evalset"]).clear(
+        table.filter(pc.equal(table["split"], "train"))
+    )
+    wanted = training.sort_by("pid").slice(0, job.params.positions).slice(start, stop - start)
+    rows: list[dict[str, Any]] = wanted.to_pylist()
+    return rows
 
 
 def _human_moves(

@@ -175,7 +175,7 @@ def _explain(born: Sequence[Born], speaker: Speaker, sampling: Sampling, legal: 
 
 def _alive(born: Sequence[Born]) -> list[Born]:
     """Those whose game goes on."""
-    return [(t, p) for t, p in born if not t.nodes[p].position.board().is_game_over()]
+    return [(t, p) for t, p in born if not t.nodes[p].position.is_over]
 
 
 def read(said: Completion, position: Position) -> tuple[Explanation | None, str]:

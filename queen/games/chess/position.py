@@ -6,6 +6,7 @@ import threading
 from collections import OrderedDict
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import chess
 
@@ -24,6 +25,14 @@ def identity(board: chess.Board) -> str:
     Clocks are left out. Source: METHOD section 2.
     """
     return board.epd(en_passant="legal")
+
+
+class _Told(NamedTuple):
+    """What is asked of most positions, told together since their board is dear to come by."""
+
+    fen: str
+    key: str
+    over: bool
 
 
 @dataclass(frozen=True)
@@ -52,15 +61,25 @@ class Position:
         """A fresh board with its move stack. Raises PositionError naming the bad move."""
         return _BOARDS.of(self.start, self.moves).copy()
 
-    @cached_property
+    @property
     def fen(self) -> str:
         """The FEN with clocks; en passant only if a capture is legal."""
-        return self.board().fen(en_passant="legal")
+        return self._told.fen
 
-    @cached_property
+    @property
     def key(self) -> str:
         """The position's identity (see `identity`)."""
-        return identity(self.board())
+        return self._told.key
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the game has ended here by itself, without a claim."""
+        return self._told.over
+
+    @cached_property
+    def _told(self) -> _Told:
+        board = self.board()
+        return _Told(board.fen(en_passant="legal"), identity(board), board.is_game_over())
 
     @property
     def white_to_move(self) -> bool:
@@ -112,23 +131,35 @@ def _replayed(start: str, moves: tuple[str, ...], known: chess.Board | None) -> 
 
 
 class _Boards:
-    """The boards asked for last; never handed out themselves, for boards can be changed."""
+    """The boards asked for last; never handed out themselves, for boards can be changed.
+
+    The board before the last move is kept too: its other children are likely asked for next.
+    """
 
     def __init__(self, size: int) -> None:
         self.size, self.lock = size, threading.Lock()
         self.kept: OrderedDict[tuple[str, tuple[str, ...]], chess.Board] = OrderedDict()
 
     def of(self, start: str, moves: tuple[str, ...]) -> chess.Board:
-        key = (start, moves)
+        found = self._found(start, moves)
+        if found is not None:
+            return found
+        parent = None
+        if moves:
+            parent = self._found(start, moves[:-1])
+            parent = parent or self._keep(start, moves[:-1], _replayed(start, moves[:-1], None))
+        return self._keep(start, moves, _replayed(start, moves, parent))
+
+    def _found(self, start: str, moves: tuple[str, ...]) -> chess.Board | None:
         with self.lock:
-            found = self.kept.get(key)
+            found = self.kept.get((start, moves))
             if found is not None:
-                self.kept.move_to_end(key)
-                return found
-            parent = self.kept.get((start, moves[:-1])) if moves else None
-        board = _replayed(start, moves, parent)
+                self.kept.move_to_end((start, moves))
+            return found
+
+    def _keep(self, start: str, moves: tuple[str, ...], board: chess.Board) -> chess.Board:
         with self.lock:
-            self.kept[key] = board
+            self.kept[(start, moves)] = board
             if len(self.kept) > self.size:
                 self.kept.popitem(last=False)
         return board
