@@ -49,7 +49,7 @@ class Guard:
 
     def clear_part(self, position: Position, line: Sequence[str]) -> tuple[str, ...]:
         """The line up to before the first move that reaches an evaluation set's position."""
-        board = position.board()
+        board = position.board(history=False)
         for ply, move in enumerate(line):
             board.push_uci(move)
             if pid_of(identity(board)) in self.pids:

@@ -129,6 +129,7 @@ def _taught(
     with trainer(job) as train:
         for stage, steps in planned.items():
             mixture = _mixture(job, tokenizer, stage, fen_text=model.config.reads_fen)
+            release_memory()
             result = _teach(job, train, model, expert, stage, steps, mixture)
             phases.append(told_of(stage, result, mixture))
             release_memory()

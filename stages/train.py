@@ -9,7 +9,7 @@ from pathlib import Path
 from queen.errors import QueenError
 from queen.lineage.artifact import Draft
 from stages.base import Job, Shard, StageSpec
-from stages.training import TrainParams, assemble_model
+from stages.training import TrainParams, Untold, assemble_model
 from stages.tuning import CURRICULUM, curriculum_examples, told_examples, tune
 
 
@@ -22,6 +22,9 @@ class Params:
         tokens: train on so many tokens instead; 0 goes by epochs. With `new_share` 0, as a control,
             it is the only measure.
         new_share, seeds_share: shares in a batch; the rest replays the curriculum.
+        untold: what is learnt of a root without words (`explain.in_words`): `lines`, its moves,
+            values and lines, or `move`, its best move alone (ours).
+        untold_weight: factor on the loss of its tokens.
         max_length: longest example in tokens.
         frozen: what does not train: decoder, bridge, chess_tokens.
         train: the optimizer.
@@ -31,6 +34,8 @@ class Params:
     tokens: int = 0
     new_share: float = 0.7
     seeds_share: float = 0.15
+    untold: Untold = "lines"
+    untold_weight: float = 1.0
     max_length: int = 512
     frozen: tuple[str, ...] = ()
     train: TrainParams = field(default_factory=TrainParams)
@@ -43,12 +48,19 @@ def shards(job: Job[Params]) -> Sequence[Shard]:
 def work(job: Job[Params], shard: Shard, out: Path) -> None:
     """Train on the kept examples with replay of seeds and curriculum."""
     params = job.params
-    new = told_examples(job, "filtered")
+    untold = {"untold": params.untold, "untold_weight": params.untold_weight}
+    new = told_examples(job, "filtered", **untold)
     if not params.new_share and not params.tokens:
         raise QueenError(
             "nothing says how long to train: new_share is 0, and tokens too",
             where=f"rounds.{job.key}.train",
             remedy="give train.tokens, or a new_share above 0",
+        )
+    if not params.untold_weight > 0:
+        raise QueenError(
+            f"a loss cannot be weighed {params.untold_weight} times",
+            where=f"rounds.{job.key}.train.untold_weight",
+            remedy="give a number above 0",
         )
     if not new:
         raise QueenError(

@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from queen.language.explanation import best_alone
 from queen.language.prompts import answer, explain_prompt
 from queen.lineage.artifact import Artifact, Draft, write_json
 from queen.training.curriculum import conversation
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from queen.training.loop import TrainResult
     from queen.training.sft import Part
 
+Untold = Literal["lines", "move"]
 MODEL, CARD, TRAINING = "model", "README.md", "training.json"
 
 
@@ -91,7 +93,11 @@ def trainer(job: Job[Any]) -> Iterator[Callable[..., TrainResult]]:
 
 
 def explanation_examples(
-    rows: Iterable[Mapping[str, Any]], *, fen_text: bool = False
+    rows: Iterable[Mapping[str, Any]],
+    *,
+    fen_text: bool = False,
+    untold: Untold = "lines",
+    untold_weight: float = 1.0,
 ) -> list[Example]:
     """One turn for each row: the request to explain, and the row's text.
 
@@ -99,14 +105,18 @@ def explanation_examples(
 
     Args:
         fen_text: write the FEN in the request, for a model without bridges.
+        untold: how much of that beginning: all of it, or the best move.
+        untold_weight: factor on the loss of its tokens.
     """
     examples = []
     for row in rows:
         position = position_of(row)
         told = row.get("told", True)
-        text = answer(row["text"]) if told else row["text"]
+        text = row["text"] if untold == "lines" or told else best_alone(row["text"])
+        text = answer(text) if told else text
         turn = Turn(explain_prompt(position, fen_text=fen_text), text, open=not told)
-        examples.append(Example(position, (turn,), source=row["pid"]))
+        weight = 1.0 if told else untold_weight
+        examples.append(Example(position, (turn,), weight, source=row["pid"]))
     return examples
 
 

@@ -86,10 +86,14 @@ def tune(
     write_model(model, tokenizer, out, told)
 
 
-def told_examples(job: Job[Any], role: str) -> list[Example]:
-    """The explanations of an input that were kept, asked for as the parent reads positions."""
+def told_examples(job: Job[Any], role: str, **untold: Any) -> list[Example]:
+    """The explanations of an input that were kept, asked for as the parent reads positions.
+
+    Args:
+        untold: what is learnt of those without words, as in `explanation_examples`.
+    """
     fen_text = reads_fen(job.inputs["parent"].path)
-    return explanation_examples(kept_rows(job.inputs[role]), fen_text=fen_text)
+    return explanation_examples(kept_rows(job.inputs[role]), fen_text=fen_text, **untold)
 
 
 def curriculum_examples(job: Job[Any]) -> list[Example]:

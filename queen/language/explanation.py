@@ -219,6 +219,11 @@ def parse_best(text: str, position: Position) -> str:
     return _Reader(text, Ground(position), None).best()
 
 
+def best_alone(text: str) -> str:
+    """The beginning of an explanation's text up to its best move, the end of that line included."""
+    return text.partition("\n")[0] + "\n"
+
+
 _MOVE_REASONS = {
     MALFORMED: (Reason.MALFORMED, Reason.MALFORMED_IN_LINE),
     WRONG_PIECE: (Reason.WRONG_PIECE, Reason.WRONG_PIECE_IN_LINE),

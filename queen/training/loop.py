@@ -30,6 +30,7 @@ from torch import Tensor, nn
 from torch.utils import deterministic as _torch_memory
 
 from queen.errors import QueenError
+from queen.memory import release_memory
 from queen.training import checkpoint as ck
 from queen.training.backend import (
     Backend,
@@ -305,6 +306,7 @@ class _Run:
         """Every rank gives what it holds, the first one writes."""
         model, optimizer = self.backend.model_tensors(), self.backend.optimizer_tensors()
         generators = ck.generator_state(self.world)
+        release_memory()  # batches of ever new shapes leave it in pieces
         self.saved_at, self.saved_time = self.step, time.monotonic()
         if not self.world.first:
             return

@@ -14,7 +14,7 @@ from round_project import KEY, TeacherSpeaks, copy_of_round
 from queen.engines.analysis import Limit
 from queen.engines.judge import MoveJudge
 from queen.engines.pool import Analyser
-from queen.language.explanation import parse
+from queen.language.explanation import parse, parse_best
 from queen.lineage.artifact import Artifact, open_artifact
 from queen.lineage.verdicts import FILE
 from stages import explain, recurse
@@ -104,3 +104,20 @@ def test_what_is_learnt_of_it_is_the_beginning_of_an_explanation(project: Path) 
         assert turn.answer.removesuffix("<end>") == row["text"]
         assert turn.answer.endswith("<end>") == row["told"]
     assert len({example.turns[0].prompt for example in examples}) <= 2  # one for each side
+
+
+def test_of_it_the_best_move_alone_may_be_learnt(project: Path) -> None:
+    artifact, _ = table(project, "filter")
+    rows = kept_rows(artifact)
+    whole = explanation_examples(rows)
+    short = explanation_examples(rows, untold="move", untold_weight=3.0)
+    for row, long, cut in zip(rows, whole, short, strict=True):
+        assert cut.weight == (1.0 if row["told"] else 3.0)
+        if row["told"]:
+            assert cut == long
+            continue
+        (turn,) = cut.turns
+        assert turn.open
+        assert turn.answer.count("\n") == 1
+        assert row["text"].startswith(turn.answer)
+        assert parse_best(turn.answer, position_of(row)) == row["line"].split()[0]

@@ -57,9 +57,9 @@ class Position:
         """From the two columns of a table: a FEN and space-joined UCI moves."""
         return cls(start, tuple(moves.split()))
 
-    def board(self) -> chess.Board:
-        """A fresh board with its move stack. Raises PositionError naming the bad move."""
-        return _BOARDS.of(self.start, self.moves).copy()
+    def board(self, *, history: bool = True) -> chess.Board:
+        """A fresh board, its move stack too if wanted. PositionError names a bad move."""
+        return _BOARDS.of(self.start, self.moves).copy(stack=history)
 
     @property
     def fen(self) -> str:
@@ -78,8 +78,9 @@ class Position:
 
     @cached_property
     def _told(self) -> _Told:
-        board = self.board()
-        return _Told(board.fen(en_passant="legal"), identity(board), board.is_game_over())
+        board = _BOARDS.of(self.start, self.moves)
+        since = board.copy(stack=board.halfmove_clock)  # a repetition is sought among these alone
+        return _Told(board.fen(en_passant="legal"), identity(board), since.is_game_over())
 
     @property
     def white_to_move(self) -> bool:

@@ -19,6 +19,14 @@ def test_what_a_position_tells_is_what_its_board_says(board: chess.Board) -> Non
     assert here.is_over == board.is_game_over()
 
 
+@pytest.mark.parametrize("moves_before", [(), ("e2e4", "e7e5")])
+def test_a_position_met_five_times_is_over(moves_before: tuple[str, ...]) -> None:
+    round_trip = ("g1f3", "g8f6", "f3g1", "f6g8")
+    for times in range(1, 5):
+        here = Position(chess.STARTING_FEN, (*moves_before, *round_trip * times))
+        assert here.is_over == (times == 4)
+
+
 def test_children_of_a_position_share_the_replay_of_its_moves(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
