@@ -46,7 +46,7 @@ from queen.training.sampling import BatchPlan, Share
 from queen.training.sft import QueenBatch, QueenTask, make_batch
 from queen.training.states import PositionStates
 from stages.questions import conversations
-from stages.training import explanation_examples, question_examples
+from stages.training import Untold, explanation_examples, question_examples
 
 STATES = (1, 2, 4, 6)
 ROW = 1024
@@ -119,13 +119,18 @@ class Bench:
     batch = 96
 
     def __init__(
-        self, project: Path, threads: int, precision: str, limit: int | None = None
+        self,
+        project: Path,
+        threads: int,
+        precision: str,
+        limit: int | None = None,
+        untold: Untold = "lines",
     ) -> None:
         self.threads, self.precision = threads, precision
         self.tokenizer = load_tokenizer(project / "models/tokenizer")
         encoder = load_encoder(project / "models/encoder/expert")
         self.expert = Expert(encoder, STATES, memory_mb=0)
-        self.explained = self._encoded(_explanations(project, limit))
+        self.explained = self._encoded(_explanations(project, limit, untold))
         file = project / "data/questions/rows.parquet"
         asked = islice(conversations(file, "train", stages()), limit)
         self.questions = self._encoded(question_examples(list(asked)))
@@ -199,12 +204,12 @@ class Bench:
         return spent[0] / batch.tokens, spent[1] / batch.tokens
 
 
-def _explanations(project: Path, limit: int | None) -> Any:
+def _explanations(project: Path, limit: int | None, untold: Untold) -> Any:
     """Seeds, and what rounds kept; of each file its first `limit` rows."""
     files = [project / "data/seeds/rows.parquet", *project.glob("data/filter/*/rows.parquet")]
     tables = [pq.read_table(file).slice(0, limit) for file in sorted(files)]
     rows = [row for table in tables for row in table.to_pylist() if not row["dropped"]]
-    return explanation_examples(rows)
+    return explanation_examples(rows, untold=untold)
 
 
 WAYS: dict[str, tuple[type[QueenTask], bool]] = {
@@ -224,10 +229,13 @@ def main() -> None:
     parser.add_argument("--replay", type=float, nargs="+", default=[0.3])
     parser.add_argument("--batch", type=int, default=96)
     parser.add_argument("--limit", type=int, help="rows of each file: a large project's states")
+    parser.add_argument(
+        "--untold", choices=["lines", "move"], default="lines", help="as in `train`"
+    )
     parser.add_argument("--masked", action="store_true", help="the usual way of packing, too")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
-    bench = Bench(args.project, args.threads, args.precision, args.limit)
+    bench = Bench(args.project, args.threads, args.precision, args.limit, args.untold)
     bench.batch = args.batch
     report: dict[str, Any] = {"torch": torch.__version__, "threads": args.threads}
     ways = {**WAYS, "masked": (Masked, False)} if args.masked else WAYS
