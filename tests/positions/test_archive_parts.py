@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import bz2
+import contextlib
 import gzip
 import os
 import random
