@@ -89,13 +89,12 @@ def trained(model: QueenModel, tokenizer: Any, expert: Expert, options: Any) -> 
         if told and time.monotonic() - begun > 60 * options.minutes:
             raise EnoughError
 
-    with tempfile.TemporaryDirectory() as work:
-        with contextlib.suppress(EnoughError):
-            fine_tune(
-                model, expert, mixture, settings, work=Path(work) / "run",
-                sink=lambda step, figures: told.append({"step": step, **figures}),
-                progress=stop_in_time,
-            )  # fmt: skip
+    with tempfile.TemporaryDirectory() as work, contextlib.suppress(EnoughError):
+        fine_tune(
+            model, expert, mixture, settings, work=Path(work) / "run",
+            sink=lambda step, figures: told.append({"step": step, **figures}),
+            progress=stop_in_time,
+        )  # fmt: skip
     steady = told[1:] or told
     kinds = [name for name in steady[0] if not name.startswith("gate/")]
     return {
