@@ -84,7 +84,8 @@ class Position:
 
     @property
     def white_to_move(self) -> bool:
-        return self.fen.split()[1] == "w"
+        """By the start and the number of moves, so that no board is needed."""
+        return (self.start.split()[1] == "w") == (len(self.moves) % 2 == 0)
 
     def child(self, uci: str) -> Position:
         """The position after one more move (legality is checked by `board`)."""

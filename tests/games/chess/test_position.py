@@ -17,6 +17,7 @@ def test_what_a_position_tells_is_what_its_board_says(board: chess.Board) -> Non
     assert here.fen == board.fen(en_passant="legal")
     assert here.key == identity(board)
     assert here.is_over == board.is_game_over()
+    assert here.white_to_move == (board.turn == chess.WHITE)
 
 
 @pytest.mark.parametrize("moves_before", [(), ("e2e4", "e7e5")])
