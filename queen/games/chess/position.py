@@ -85,7 +85,7 @@ class Position:
     @property
     def white_to_move(self) -> bool:
         """By the start and the number of moves, so that no board is needed."""
-        return (self.start.split()[1] == "w") == (len(self.moves) % 2 == 0)
+        return (self.start.split()[1:2] == ["w"]) == (len(self.moves) % 2 == 0)
 
     def child(self, uci: str) -> Position:
         """The position after one more move (legality is checked by `board`)."""
