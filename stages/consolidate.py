@@ -79,13 +79,14 @@ class Params:
 
 
 def shards(job: Job[Params]) -> Sequence[Shard]:
-    return spans(len(_roots(job)), TREES_PER_SHARD)
+    return spans(len(_roots(job.table("trees"))), TREES_PER_SHARD)
 
 
 def work(job: Job[Params], shard: Shard, out: Path) -> None:
     """Fold a run of trees and prove of each explanation that it adds nothing."""
-    chosen = _roots(job).slice(shard.spec["start"], shard.spec["stop"] - shard.spec["start"])
-    trees = trees_from_rows(_rows_of(job.table("trees"), "root", chosen))
+    table = job.table("trees")
+    chosen = _roots(table).slice(shard.spec["start"], shard.spec["stop"] - shard.spec["start"])
+    trees = trees_from_rows(_rows_of(table, "root", chosen))
     origins = {row["pid"]: row for row in _rows_of(job.table("explained"), "pid", chosen)}
     terms = _terms(job, trees)
     counts: Counter[str] = Counter()
@@ -138,9 +139,9 @@ def _lines_only(job: Job[Params], fold: Folder) -> Folder:
     return LinesFolder(RulesFolder(job) if isinstance(fold, LlmFolder) else fold)
 
 
-def _roots(job: Job[Params]) -> pa.Array:
+def _roots(table: pa.Table) -> pa.Array:
     """The trees' names in table order."""
-    return pc.unique(job.table("trees")["root"])
+    return pc.unique(table["root"])
 
 
 def _rows_of(table: pa.Table, column: str, names: pa.Array) -> list[dict[str, Any]]:

@@ -48,8 +48,6 @@ def shards(job: Job[Params]) -> Sequence[Shard]:
 def work(job: Job[Params], shard: Shard, out: Path) -> None:
     """Train on the kept examples with replay of seeds and curriculum."""
     params = job.params
-    untold = {"untold": params.untold, "untold_weight": params.untold_weight}
-    new = told_examples(job, "filtered", **untold)
     if not params.new_share and not params.tokens:
         raise QueenError(
             "nothing says how long to train: new_share is 0, and tokens too",
@@ -62,6 +60,7 @@ def work(job: Job[Params], shard: Shard, out: Path) -> None:
             where=f"rounds.{job.key}.train.untold_weight",
             remedy="give a number above 0",
         )
+    new = told_examples(job, "filtered", params.untold, params.untold_weight)
     if not new:
         raise QueenError(
             "the filter kept no example",

@@ -112,8 +112,11 @@ def explanation_examples(
     for row in rows:
         position = position_of(row)
         told = row.get("told", True)
-        text = row["text"] if untold == "lines" or told else best_alone(row["text"])
-        text = answer(text) if told else text
+        text = row["text"]
+        if told:
+            text = answer(text)
+        elif untold == "move":
+            text = best_alone(text)
         turn = Turn(explain_prompt(position, fen_text=fen_text), text, open=not told)
         weight = 1.0 if told else untold_weight
         examples.append(Example(position, (turn,), weight, source=row["pid"]))

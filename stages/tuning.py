@@ -21,6 +21,7 @@ from stages.models import bridged_expert
 from stages.questions import conversations
 from stages.training import (
     TrainParams,
+    Untold,
     declared_of,
     explanation_examples,
     kept_rows,
@@ -86,14 +87,20 @@ def tune(
     write_model(model, tokenizer, out, told)
 
 
-def told_examples(job: Job[Any], role: str, **untold: Any) -> list[Example]:
+def told_examples(
+    job: Job[Any], role: str, untold: Untold = "lines", untold_weight: float = 1.0
+) -> list[Example]:
     """The explanations of an input that were kept, asked for as the parent reads positions.
 
     Args:
-        untold: what is learnt of those without words, as in `explanation_examples`.
+        untold, untold_weight: of those without words, as in `explanation_examples`.
     """
-    fen_text = reads_fen(job.inputs["parent"].path)
-    return explanation_examples(kept_rows(job.inputs[role]), fen_text=fen_text, **untold)
+    return explanation_examples(
+        kept_rows(job.inputs[role]),
+        fen_text=reads_fen(job.inputs["parent"].path),
+        untold=untold,
+        untold_weight=untold_weight,
+    )
 
 
 def curriculum_examples(job: Job[Any]) -> list[Example]:
