@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from queen.networks.expert import Expert
 from queen.networks.queen import QueenModel, freeze, thaw
 from queen.networks.settings import AnyDecoder, BridgeSettings
 from queen.training.curriculum import majority_answers
+from queen.training.examples import Example
 from queen.training.heldout import HeldOut, accuracy
 from queen.training.loop import TrainResult
 from queen.training.sft import Part
@@ -44,7 +44,22 @@ from stages.training import (
 )
 
 QUESTIONS_FILE = "rows.parquet"
-LEAD = "lead"
+LEAD, REVIEW = "lead", "review"
+
+
+@dataclass(frozen=True)
+class Review:
+    """A last phase over the whole curriculum, since each stage undoes some of those before (ours).
+
+    Attributes:
+        steps: its optimizer steps; 0 for none.
+        lr_share: its learning rate as a share of `train.lr`.
+        shares: share of each stage, or of the lead's types, by name.
+    """
+
+    steps: int = 0
+    lr_share: float = 0.5
+    shares: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -57,6 +72,7 @@ class Params:
         lead: question types of the first stage that a phase of their own begins with, for
             `lead_steps` steps: those that others are answered from (ours).
         replay: share of a stage's examples taken from the stages before it.
+        review: what is asked once more at the end.
         max_length: longest conversation in tokens.
         heldout_batch: questions of one forward pass when held-out accuracy is measured.
         frozen: what does not train: decoder, bridge, chess_tokens.
@@ -69,10 +85,18 @@ class Params:
     lead: tuple[str, ...] = ()
     lead_steps: int = 0
     replay: float = 0.2
+    review: Review = field(default_factory=Review)
     max_length: int = 256
     heldout_batch: int = 128
     frozen: tuple[str, ...] = ()
     train: TrainParams = field(default_factory=TrainParams)
+
+    def phases(self) -> dict[str, int]:
+        """Steps of each phase in order; those without steps are left out."""
+        steps = {LEAD: self.lead_steps if self.lead else 0}
+        steps.update((stage, self.steps[stage]) for stage in stages())
+        steps[REVIEW] = self.review.steps
+        return {phase: count for phase, count in steps.items() if count}
 
 
 def shards(job: Job[Params]) -> Sequence[Shard]:
@@ -112,18 +136,11 @@ def _new_model(job: Job[Params], tokenizer: Any, expert: Expert | None) -> Queen
     return model
 
 
-def _phases(params: Params) -> dict[str, int]:
-    """Steps of each phase in order; those without steps are left out."""
-    steps = {LEAD: params.lead_steps if params.lead else 0}
-    steps.update((stage, params.steps[stage]) for stage in stages())
-    return {phase: count for phase, count in steps.items() if count}
-
-
 def _taught(
     job: Job[Params], model: QueenModel, tokenizer: Any, expert: Expert | None
 ) -> list[dict[str, Any]]:
     """Teach each phase that has steps; what each did. With none, PAWN is the model as built."""
-    planned, phases = _phases(job.params), []
+    planned, phases = job.params.phases(), []
     if not planned:
         return []
     with trainer(job) as train:
@@ -137,20 +154,24 @@ def _taught(
 
 
 def _mixture(job: Job[Params], tokenizer: Any, phase: str, *, fen_text: bool) -> list[Part]:
-    """A stage's questions, and a low share of those of the stages before it."""
-    names, examples = stages(), partial(question_examples, fen_text=fen_text)
+    """A phase's questions: a stage's with some of those before it, the lead's, or the review's."""
+    params, names = job.params, stages()
     file = job.inputs["questions"].file(QUESTIONS_FILE)
+
+    def asked(of: Sequence[str], types: Sequence[str] = ()) -> list[Example]:
+        return question_examples(conversations(file, "train", of, types), fen_text=fen_text)
+
+    def part(name: str) -> list[Example]:
+        return asked(names[:1], params.lead) if name == LEAD else asked([name])
+
     if phase == LEAD:
-        here = conversations(file, "train", names[:1], job.params.lead)
-        named = {LEAD: (examples(here), 1.0)}
+        named = {LEAD: (part(LEAD), 1.0)}
+    elif phase == REVIEW:
+        named = {name: (part(name), share) for name, share in params.review.shares.items()}
     else:
-        replay, before = job.params.replay, names[: names.index(phase)]
-        here = conversations(file, "train", [phase])
-        named = {
-            phase: (examples(here), 1.0 - replay),
-            "replay": (examples(conversations(file, "train", before)), replay),
-        }
-    return parts(tokenizer, job.params.max_length, named)
+        before = asked(names[: names.index(phase)])
+        named = {phase: (part(phase), 1.0 - params.replay), "replay": (before, params.replay)}
+    return parts(tokenizer, params.max_length, named)
 
 
 def _teach(
@@ -162,12 +183,14 @@ def _teach(
     steps: int,
     mixture: Sequence[Part],
 ) -> TrainResult:
-    seed = phase_seed(job.seed, stage)
+    seed, settings = phase_seed(job.seed, stage), job.params.train
+    if stage == REVIEW:
+        settings = replace(settings, lr=settings.lr * job.params.review.lr_share)
     return train(
         model,
         expert,
         mixture,
-        job.params.train.settings(steps, seed, job.machine),
+        settings.settings(steps, seed, job.machine),
         work=job.scratch() / stage,
         table_mb=job.machine.cache_mb,
         sink=lambda step, figures: job.sink(step, {f"{stage}/{k}": v for k, v in figures.items()}),

@@ -276,7 +276,7 @@ def _works(params: Mapping[str, Any], assumed: Assumptions) -> Iterator[Work]:
     lengths, kept = assumed.tokens, assumed.kept
     example = lengths.prompt + lengths.explanation
     pawn, pawn1, train = (_stage(params, name) for name in TRAINING)
-    steps = sum(pawn.steps.values()) + (pawn.lead_steps if pawn.lead else 0)
+    steps = sum(pawn.phases().values())
     yield Work("pawn", "train", steps * pawn.train.batch_size, lengths.curriculum)
     seeds = _stage(params, "seeds").positions * kept["seeds"]
     rest = 1.0 - pawn1.seeds_share

@@ -11,14 +11,18 @@ from queen.language.questions import bank
 from queen.lineage.params import compose, differences
 from queen.networks.settings import DecoderSettings, PretrainedSettings
 from stages.base import EngineParams, Machine
-from stages.pawn import _phases
 from stages.registry import NAMES, spec_of
 from stages.settings import build
 
 ROOT = Path(__file__).resolve().parents[2]
 ABLATIONS = {
     "mini-blind": {"bridge.states", "bridge.layers", "tokenizer.fens", "pawn.max_length"},
-    "mini-bare": {"pawn.lead_steps", "pawn1.seeds_share", "round.train.seeds_share"}
+    "mini-bare": {
+        "pawn.lead_steps",
+        "pawn.review.steps",
+        "pawn1.seeds_share",
+        "round.train.seeds_share",
+    }
     | {f"pawn.steps.{stage}" for stage in bank.stages()},
     "mini-expert": {"questions.expert_move"},
 }
@@ -62,7 +66,7 @@ def test_the_switches_of_the_ablations_switch_all_of_it_off() -> None:
     blind = params_of("pawn", compose(ROOT, ["profile=mini-blind"]))
     assert (list(blind.bridge.states), list(blind.bridge.layers)) == ([], [])
     bare = compose(ROOT, ["profile=mini-bare"])
-    assert _phases(params_of("pawn", bare)) == {}
+    assert params_of("pawn", bare).phases() == {}
     assert params_of("pawn1", bare).seeds_share == 1.0
     assert params_of("train", bare).new_share + params_of("train", bare).seeds_share == 1.0
 
