@@ -91,6 +91,9 @@ class _Splitter:
         """Take a line; the game before it, if the line begins another."""
         if self.position == 0:
             line = self._without_mark(line)
+        if self.ended and self.blank and line.startswith((b"%", b";")):
+            self.position += len(line)  # said between two games: part of neither
+            return None
         tag = _TAG.match(line)
         done = self.game if self._begins(line, tag) else None
         if done is not None:
@@ -107,7 +110,7 @@ class _Splitter:
 
     def _begins(self, line: bytes, tag: re.Match[bytes] | None) -> bool:
         if tag is None:
-            return self.ended and self.blank and bool(line.strip()) and line[:1] not in b"%;"
+            return self.ended and self.blank and bool(line.strip())
         if self.game.body or (self.game.oversize and not self.game.head):
             return not self.in_comment or (self.blank and tag[1] == b"Event")
         return self.blank and tag[1] in self.tags

@@ -10,7 +10,7 @@ from pathlib import Path
 import chess
 import pytest
 from board_strategies import played_boards
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from pgn_samples import COMPRESS, GAME, OTHER, export, zipped
 
@@ -250,10 +250,21 @@ def test_a_folder_is_read_in_order_and_a_bad_file_ends_nothing(tmp_path):
     assert [(r.reason, r.file) for r in rejects] == [("unreadable", "aa.pgn.gz")]
 
 
+@pytest.mark.parametrize("mark", [b"; ", b";\x00", b"%\x00"])
+def test_a_comment_between_two_games_spoils_neither(reading, mark):
+    games, rejects = reading(OTHER.encode() + b"\n" + mark + GAME.encode() + b"\n" + mark)
+    assert [(game.moves[0], game.offset) for game in games] == [
+        ("f2f3", 0),
+        ("e2e4", len(OTHER) + 1 + len(mark) + len(GAME.splitlines(keepends=True)[0])),
+    ]
+    assert rejects == []
+
+
 @settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(st.binary(max_size=200), st.integers(0, len(GAME)))
+@example(b";\x00", 0)
 def test_rubbish_in_the_middle_never_raises(tmp_path, rubbish, place):
     data = GAME.encode()
     path = tmp_path / "rubbish.pgn"
