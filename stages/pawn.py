@@ -98,6 +98,12 @@ class Params:
         steps[REVIEW] = self.review.steps
         return {phase: count for phase, count in steps.items() if count}
 
+    def optimizer(self, phase: str) -> TrainParams:
+        """The optimizer of a phase."""
+        if phase == REVIEW:
+            return replace(self.train, lr=self.train.lr * self.review.lr_share)
+        return self.train
+
 
 def shards(job: Job[Params]) -> Sequence[Shard]:
     return [Shard("model", decoder_spec(job.params.decoder, job))]
@@ -183,14 +189,12 @@ def _teach(
     steps: int,
     mixture: Sequence[Part],
 ) -> TrainResult:
-    seed, settings = phase_seed(job.seed, stage), job.params.train
-    if stage == REVIEW:
-        settings = replace(settings, lr=settings.lr * job.params.review.lr_share)
+    optimizer, seed = job.params.optimizer(stage), phase_seed(job.seed, stage)
     return train(
         model,
         expert,
         mixture,
-        settings.settings(steps, seed, job.machine),
+        optimizer.settings(steps, seed, job.machine),
         work=job.scratch() / stage,
         table_mb=job.machine.cache_mb,
         sink=lambda step, figures: job.sink(step, {f"{stage}/{k}": v for k, v in figures.items()}),

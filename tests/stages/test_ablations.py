@@ -24,11 +24,12 @@ from queen.networks.queen import QueenModel
 from queen.networks.settings import BridgeSettings, DecoderSettings
 from stages.audit.books import BOOKS
 from stages.audit.opened import open_round
+from stages.pawn import Params, Review
 from stages.play.explaining import ModelChoice, explain_with
 from stages.preparing import prepare
 from stages.registry import find_stage
 from stages.runner import run_stage
-from stages.training import TRAINING, declared_of
+from stages.training import TRAINING, TrainParams, declared_of
 from stages.tuning import curriculum_examples, told_examples
 
 DECODER = {"width": 32, "layers": 2, "heads": 4, "kv_heads": 4, "ffn": 48, "max_length": 512}
@@ -49,7 +50,12 @@ TUNED: dict[str, Any] = {"epochs": 1.0, "train": TRAIN}
 
 def params_of(steps: int, **changes: Any) -> dict[str, Any]:
     """Params of the model stages: so many steps for each curriculum stage."""
-    pawn = {"steps": dict.fromkeys(bank.stages(), steps), "heldout_batch": 4, "train": TRAIN}
+    pawn = {
+        "steps": dict.fromkeys(bank.stages(), steps),
+        "review": {"steps": steps, "shares": {"static-current": 0.5, "dynamic-future": 0.5}},
+        "heldout_batch": 4,
+        "train": TRAIN,
+    }
     return {
         "tokenizer": {"vocab_size": 420},
         "decoder": DECODER,
@@ -193,6 +199,28 @@ def test_its_evaluations_and_the_audit_know_that_it_is_blind(blind: Path, name: 
     model = open_artifact(blind / "models" / name)
     faults = list(BOOKS["pawn"](open_round(blind, name), model))
     assert faults == []
+
+
+def test_a_review_of_chosen_stages_ends_the_curriculum(blind: Path) -> None:
+    phases = told(blind, "pawn")["phases"]
+    assert [phase["phase"] for phase in phases] == [*bank.stages(), "review"]
+    first, *_, last, review = phases
+    assert review["examples"] == {
+        stage: phase["examples"][stage]
+        for stage, phase in [("static-current", first), ("dynamic-future", last)]
+    }
+
+
+def test_a_review_has_its_own_rate() -> None:
+    params = Params(
+        DecoderSettings(**DECODER),
+        BridgeSettings(**BRIDGE),
+        {},
+        review=Review(steps=3, lr_share=0.25),
+        train=TrainParams(lr=1.0),
+    )
+    assert params.optimizer("review").lr == 0.25
+    assert params.optimizer("static-current").lr == params.optimizer("lead").lr == 1.0
 
 
 def test_a_pawn_without_steps_is_the_model_as_it_was_built(bare: Path) -> None:
