@@ -26,24 +26,21 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from smollm2 import NAME, bridged
 from torch import Tensor
 
 from queen.generation.fused import FusedStepper
-from queen.language.tokenizer import add_chess_tokens, load_foreign, train_tokenizer
+from queen.language.tokenizer import train_tokenizer
 from queen.networks.bridge import Context
-from queen.networks.build import EncoderInfo, bridge_pretrained, build_queen
+from queen.networks.build import EncoderInfo, build_queen
 from queen.networks.counts import Counts, count
-from queen.networks.pretrained import load_decoder, locate_decoder
 from queen.networks.queen import QueenModel
 from queen.networks.settings import BridgeSettings, DecoderSettings
 from queen.training.budget import SQUARES
 
 ROOT = Path(__file__).parents[1]
 MAIA = EncoderInfo("maia", "", states=7, width=64)
-WIDE = BridgeSettings(
-    states=(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 6), layers=tuple(range(0, 30, 2)), heads=9,
-    gate_init=0.5,
-)  # fmt: skip
+STATES = (0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 6)
 
 
 def build(name: str, cache: Path) -> QueenModel:
@@ -52,10 +49,8 @@ def build(name: str, cache: Path) -> QueenModel:
         bridge = replace(BridgeSettings(), gate_init=0.5)
         texts = [path.read_text() for path in (ROOT / "README.md", ROOT / "docs" / "results.md")]
         return build_queen(DecoderSettings(), bridge, train_tokenizer(texts, 768), MAIA, 0).eval()
-    folder = locate_decoder(name, ROOT, cache)
-    tokenizer = load_foreign(folder)
-    add_chess_tokens(tokenizer)
-    return bridge_pretrained(load_decoder(folder, {}), WIDE, tokenizer, MAIA, 0).eval()
+    model, _ = bridged(STATES, 0.5, MAIA, cache)
+    return model.eval()
 
 
 def share(counts: Counts, length: float) -> float:
@@ -178,7 +173,7 @@ def _median(work: Callable[[], None], repeats: int) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--models", nargs="+", default=["smollm2-135m", "mini"])
+    parser.add_argument("--models", nargs="+", default=[NAME, "mini"], choices=[NAME, "mini"])
     parser.add_argument("--batches", nargs="+", type=int, default=[16, 64])
     parser.add_argument("--prompt", type=int, default=64)
     parser.add_argument("--steps", type=int, default=24)

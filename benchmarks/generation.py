@@ -29,8 +29,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from smollm2 import bridged
 from torch import Tensor
-from transformers import AutoTokenizer, StoppingCriteria
+from transformers import StoppingCriteria
 
 from queen.games.chess.pgn import read_games
 from queen.games.chess.position import Position
@@ -40,12 +41,11 @@ from queen.generation.decode import Generator, Request, Sampling
 from queen.generation.pool import GeneratorPool
 from queen.language.prompts import explain_prompt
 from queen.language.questions.bank import BANK, ask
-from queen.language.tokenizer import add_chess_tokens, train_tokenizer
+from queen.language.tokenizer import train_tokenizer
 from queen.networks.build import (
     BridgeSettings,
     DecoderSettings,
     EncoderInfo,
-    bridge_pretrained,
     build_queen,
 )
 from queen.networks.expert import Expert
@@ -95,14 +95,7 @@ def shape(name: str) -> Shape:
         model = build_queen(DecoderSettings(), BridgeSettings(states=states), tokenizer, info, 0)
     else:
         states, batches = tuple(i % 7 for i in range(15)), (16, 32)
-        from queen.networks.pretrained import load_decoder, locate_decoder
-
-        folder = locate_decoder("smollm2-135m", CACHE, CACHE)
-        tokenizer = AutoTokenizer.from_pretrained(folder)
-        add_chess_tokens(tokenizer)
-        decoder = load_decoder(folder, {})
-        bridge = BridgeSettings(states=states, layers=range(0, 30, 2), heads=9)
-        model = bridge_pretrained(decoder, bridge, tokenizer, info, 0)
+        model, tokenizer = bridged(states, BridgeSettings().gate_init, info, CACHE)
     with torch.no_grad():
         for block in model.blocks:
             block.attention_gate.fill_(GATE)

@@ -25,17 +25,15 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import torch
-from transformers import AutoTokenizer
+from smollm2 import bridged
 
 from queen.generation.loading import Loading, load_speaker
 from queen.generation.requests import Sampling
 from queen.generation.speaker import Asked
 from queen.language.questions.bank import stages
-from queen.language.tokenizer import add_chess_tokens
-from queen.networks.build import BridgeSettings, EncoderInfo, bridge_pretrained
+from queen.networks.build import EncoderInfo
 from queen.networks.expert import Expert
 from queen.networks.lc0.load import load_encoder
-from queen.networks.pretrained import load_decoder, locate_decoder
 from queen.networks.queen import QueenModel, freeze
 from queen.training.settings import TrainSettings
 from queen.training.sft import fine_tune
@@ -54,17 +52,10 @@ class EnoughError(Exception):
 
 def assembled(encoder: Path) -> tuple[QueenModel, Any, Expert]:
     """The model of the `small` profile, its tokenizer and its expert."""
-    folder = locate_decoder("smollm2-135m", CACHE, CACHE)
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    add_chess_tokens(tokenizer)
     expert = Expert(load_encoder(encoder), STATES, memory_mb=256)
     info = EncoderInfo("maia-1900", expert.digest, expert.encoder.n_states, expert.encoder.width)
-    bridge = BridgeSettings(states=STATES, layers=range(0, 30, 2), heads=9, gate_init=0.0)
-    return (
-        bridge_pretrained(load_decoder(folder, {}), bridge, tokenizer, info, 0),
-        tokenizer,
-        expert,
-    )
+    model, tokenizer = bridged(STATES, 0.0, info, CACHE)
+    return model, tokenizer, expert
 
 
 def trained(model: QueenModel, tokenizer: Any, expert: Expert, options: Any) -> dict[str, Any]:
