@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from queen.errors import QueenError
 from queen.language.questions.bank import Question, stages
 from queen.language.tokenizer import load_tokenizer
 from queen.lineage.artifact import Draft
@@ -21,7 +22,6 @@ from queen.networks.expert import Expert
 from queen.networks.queen import QueenModel, freeze, thaw
 from queen.networks.settings import AnyDecoder, BridgeSettings
 from queen.training.curriculum import majority_answers
-from queen.training.examples import Example
 from queen.training.heldout import HeldOut, accuracy
 from queen.training.loop import TrainResult
 from queen.training.sft import Part
@@ -54,12 +54,22 @@ class Review:
     Attributes:
         steps: its optimizer steps; 0 for none.
         lr_share: its learning rate as a share of `train.lr`.
-        shares: share of each stage, or of the lead's types, by name.
+        shares: share of each stage, or of the lead's types (`lead`), by name.
     """
 
     steps: int = 0
     lr_share: float = 0.5
     shares: dict[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        known = (LEAD, *stages())
+        unknown = sorted(set(self.shares) - set(known))
+        if unknown or (self.steps and not sum(self.shares.values()) > 0):
+            raise QueenError(
+                f"{', '.join(unknown)}: no such part" if unknown else "nothing to review",
+                where="pawn.review.shares",
+                remedy=f"give shares of some of {', '.join(known)}",
+            )
 
 
 @dataclass(frozen=True)
@@ -152,7 +162,6 @@ def _taught(
     with trainer(job) as train:
         for stage, steps in planned.items():
             mixture = _mixture(job, tokenizer, stage, fen_text=model.config.reads_fen)
-            release_memory()
             result = _teach(job, train, model, expert, stage, steps, mixture)
             phases.append(told_of(stage, result, mixture))
             release_memory()
@@ -160,24 +169,30 @@ def _taught(
 
 
 def _mixture(job: Job[Params], tokenizer: Any, phase: str, *, fen_text: bool) -> list[Part]:
-    """A phase's questions: a stage's with some of those before it, the lead's, or the review's."""
-    params, names = job.params, stages()
-    file = job.inputs["questions"].file(QUESTIONS_FILE)
+    """The questions of a phase, one part after the other: read at once they fill memory."""
+    file, mixture = job.inputs["questions"].file(QUESTIONS_FILE), []
+    for name, of, types, share in _wanted(job.params, phase):
+        asked = question_examples(conversations(file, "train", of, types), fen_text=fen_text)
+        mixture += parts(tokenizer, job.params.max_length, {name: (asked, share)})
+        del asked
+        release_memory()
+    return mixture
 
-    def asked(of: Sequence[str], types: Sequence[str] = ()) -> list[Example]:
-        return question_examples(conversations(file, "train", of, types), fen_text=fen_text)
 
-    def part(name: str) -> list[Example]:
-        return asked(names[:1], params.lead) if name == LEAD else asked([name])
-
+def _wanted(
+    params: Params, phase: str
+) -> Iterator[tuple[str, Sequence[str], Sequence[str], float]]:
+    """Name, stages, types (none for all) and share of each part of a phase."""
+    names = stages()
     if phase == LEAD:
-        named = {LEAD: (part(LEAD), 1.0)}
+        yield LEAD, names[:1], params.lead, 1.0
     elif phase == REVIEW:
-        named = {name: (part(name), share) for name, share in params.review.shares.items()}
+        for name, share in params.review.shares.items():
+            lead = name == LEAD
+            yield name, names[:1] if lead else [name], params.lead if lead else (), share
     else:
-        before = asked(names[: names.index(phase)])
-        named = {phase: (part(phase), 1.0 - params.replay), "replay": (before, params.replay)}
-    return parts(tokenizer, params.max_length, named)
+        yield phase, [phase], (), 1.0 - params.replay
+        yield "replay", names[: names.index(phase)], (), params.replay
 
 
 def _teach(

@@ -39,6 +39,7 @@ class TrainParams:
 
     batch_size: int = 96
     micro_batch: int = 32
+    optimizer: str = "adamw"
     lr: float = 2e-3
     gate_lr_factor: float = 10.0
     warmup_steps: int = 50

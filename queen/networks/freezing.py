@@ -54,15 +54,15 @@ def parameter_groups(
     """Optimizer groups of what is trainable: matrices, vectors and embeddings, gates.
 
     Gates learn at gate_factor times the rate, for at 0 they stay shut in a short run (METHOD
-    section 1, ours); gates, norms and embeddings are not decayed.
+    section 1, ours); gates, norms, embeddings and the output head are not decayed.
     """
     groups: dict[str, list[nn.Parameter]] = {"matrices": [], "plain": [], "gates": []}
-    embedding = model.get_input_embeddings().weight
+    tables = (model.get_input_embeddings().weight, model.get_output_embeddings().weight)
     for name, parameter in model.named_parameters():
         if not parameter.requires_grad:
             continue
         gate = name.endswith(("attention_gate", "ffn_gate"))
-        table = parameter is embedding or name in (ROWS, HEAD_ROWS)
+        table = any(parameter is each for each in tables) or name in (ROWS, HEAD_ROWS)
         plain = parameter.ndim < 2 or table or "square_values" in name
         groups["gates" if gate else "plain" if plain else "matrices"].append(parameter)
     rates = {"matrices": (lr, weight_decay), "plain": (lr, 0.0), "gates": (lr * gate_factor, 0.0)}

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from queen.training.checkpoint import matching
+from queen.training.optimizers import Group, Optimizers
 from queen.training.settings import TrainSettings
 from queen.training.world import World
 
@@ -62,7 +63,6 @@ class Backend(Protocol):
         """Leave the model that was given as training made it, and let go of the rest."""
 
 
-Group = dict[str, Any]
 MakeGroups = Callable[[Any], list[Group]]
 
 
@@ -72,7 +72,7 @@ def trained(model: nn.Module) -> dict[str, nn.Parameter]:
 
 
 class TorchBackend:
-    """AdamW in float32; bf16 by autocast, so weights stay float32.
+    """Weights and optimizer in float32; bf16 by autocast.
 
     Several ranks add up their gradients once a step and then all take the same step.
     """
@@ -87,8 +87,7 @@ class TorchBackend:
         self.model, self.settings, self.world = model, settings, world or World.here()
         self.parameters = trained(model)
         self.device = next(iter(self.parameters.values())).device
-        self.optimizer = torch.optim.AdamW(groups, lr=settings.lr, betas=settings.betas, fused=True)
-        self.rates = [float(group["lr"]) for group in self.optimizer.param_groups]
+        self.optimizer = Optimizers(groups, settings)
 
     def backward(self, loss: Callable[[], Tensor], total: float, last: bool = True) -> Tensor:
         with self._precision():
@@ -101,21 +100,15 @@ class TorchBackend:
         clip = self.settings.clip or float("inf")
         norm = nn.utils.clip_grad_norm_(self.parameters.values(), clip, foreach=True)
         if bool(torch.isfinite(norm)):
-            for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
-                group["lr"] = rate * lr_share
-            self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
+            self.optimizer.step(lr_share)
+        self.optimizer.zero_grad()
         return norm
 
     def model_tensors(self) -> dict[str, Tensor]:
         return {name: each.detach() for name, each in self._changing()}
 
     def optimizer_tensors(self) -> dict[str, Tensor]:
-        return {
-            f"{kind}/{name}": value
-            for name, parameter in self.parameters.items()
-            for kind, value in self.optimizer.state[parameter].items()
-        }
+        return self.optimizer.tensors(self.parameters)
 
     @torch.no_grad()
     def restore(
@@ -125,10 +118,7 @@ class TorchBackend:
         matching(model, targets, files[0])
         for name, target in targets.items():
             target.copy_(model[name])
-        for name, parameter in self.parameters.items():
-            saved = state_of(name, parameter, optimizer, files[1])
-            if saved:
-                self.optimizer.state[parameter] = saved
+        self.optimizer.restore(self.parameters, optimizer, files[1])
 
     def finish(self) -> None:
         pass
@@ -207,19 +197,6 @@ class Float32Attention(TorchFunctionMode):
 def _float32(value: Any) -> Any:
     """Floating tensors to float32; masks of booleans and all else as they are."""
     return value.float() if isinstance(value, Tensor) and value.is_floating_point() else value
-
-
-def state_of(
-    name: str, parameter: nn.Parameter, saved: Mapping[str, Tensor], source: Path
-) -> dict[str, Tensor]:
-    """AdamW's state of one parameter; empty if it never had a gradient."""
-    wanted = {"step": torch.tensor(0.0), "exp_avg": parameter, "exp_avg_sq": parameter}
-    if not any(f"{kind}/{name}" in saved for kind in wanted):
-        return {}
-    wanted = {f"{kind}/{name}": like for kind, like in wanted.items()}
-    found = {key: saved[key] for key in wanted if key in saved}
-    matching(found, wanted, source)
-    return {key.partition("/")[0]: each.to(parameter.device) for key, each in found.items()}
 
 
 def plain_groups(model: nn.Module, settings: TrainSettings) -> list[Group]:

@@ -34,13 +34,13 @@ from queen.memory import release_memory
 from queen.training import checkpoint as ck
 from queen.training.backend import (
     Backend,
-    Group,
     recomputing,
     saved_buffers,
     trained,
 )
 from queen.training.backends import open_backend
 from queen.training.figures import Meter, unit_of
+from queen.training.optimizers import Group
 from queen.training.progress import ShowProgress
 from queen.training.settings import SettingsError, TrainSettings
 from queen.training.world import World

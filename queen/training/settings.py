@@ -12,6 +12,7 @@ from queen.errors import QueenError
 SCHEDULES = ("cosine", "linear", "constant")
 PRECISIONS = ("bf16", "fp32", "bf16_weights")
 BACKENDS = ("torch", "deepspeed")
+OPTIMIZERS = ("adamw", "muon")
 
 _NO_EFFECT_ON_WEIGHTS = (
     "threads",
@@ -39,11 +40,12 @@ class TrainSettings:
         batch_size: examples of a step.
         micro_batch: examples of one forward pass; 0 takes the batch whole. Gradients of a
             step's micro-batches are summed, so this changes memory and rounding only.
+        optimizer: adamw, or muon for the matrices and AdamW for the rest (torch backend only).
         lr: peak learning rate.
         gate_lr_factor: factor on it for gates: from 0 they hardly open in a short run
             otherwise (METHOD section 1, ours).
         warmup_steps: linear rise from 0.
-        weight_decay: AdamW's, on matrices only.
+        weight_decay: decoupled, on matrices only.
         betas: AdamW's.
         clip: largest gradient norm; 0 for none.
         schedule: what follows the warm-up: cosine, linear (both down to `min_lr_share` of
@@ -69,6 +71,7 @@ class TrainSettings:
     steps: int
     batch_size: int = 96
     micro_batch: int = 32
+    optimizer: str = "adamw"
     lr: float = 2e-3
     gate_lr_factor: float = 10.0
     warmup_steps: int = 50
@@ -93,6 +96,7 @@ class TrainSettings:
     def __post_init__(self) -> None:
         for name, kinds in (
             ("schedule", SCHEDULES), ("precision", PRECISIONS), ("backend", BACKENDS),
+            ("optimizer", OPTIMIZERS),
         ):  # fmt: skip
             if getattr(self, name) not in kinds:
                 raise _out_of_range(name, getattr(self, name), f"one of {', '.join(kinds)}")

@@ -20,11 +20,11 @@ from queen.networks.digest import weights_digest
 from queen.networks.expert import Expert
 from queen.networks.packed import packed_attention
 from queen.networks.queen import QueenModel, parameter_groups
-from queen.training.backend import Group
 from queen.training.examples import EncodedSet, concatenate
 from queen.training.flops import queen_flops
 from queen.training.head import cross_entropy, head_at
 from queen.training.loop import Sink, TrainResult, deterministic, train
+from queen.training.optimizers import Group
 from queen.training.packing import PackedBatch, pack_batch, packed_logits
 from queen.training.progress import ShowProgress
 from queen.training.sampling import BatchPlan, Share

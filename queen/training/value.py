@@ -19,9 +19,10 @@ from queen.networks.value.folder import load_value, save_value
 from queen.networks.value.labels import ORDINAL_WEIGHT, cross_entropy, ordinal_distance
 from queen.networks.value.network import ValueNet
 from queen.networks.value.planes import planes_of
-from queen.training.backend import Group, plain_groups
+from queen.training.backend import plain_groups
 from queen.training.crew import Crew
 from queen.training.loop import Sink, TrainResult, train
+from queen.training.optimizers import Group
 from queen.training.order import put_down
 from queen.training.progress import ShowProgress
 from queen.training.rows import RowFile, Rows, Shuffle, open_rows_file

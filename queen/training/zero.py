@@ -23,10 +23,10 @@ from queen.training.backend import (
     MakeGroups,
     precision,
     saved_buffers,
-    state_of,
     trained,
 )
 from queen.training.checkpoint import matching
+from queen.training.optimizers import state_of
 from queen.training.settings import SettingsError, TrainSettings
 from queen.training.world import World, free_port
 
@@ -280,6 +280,12 @@ def _check(settings: TrainSettings, world: World) -> None:
             f"a batch of {settings.batch_size} does not divide among {world.size} ranks",
             where="training.batch_size",
             remedy=f"take a multiple of {world.size}",
+        )
+    if settings.optimizer != "adamw":
+        raise SettingsError(
+            f"DeepSpeed runs with adamw here, not with {settings.optimizer}",
+            where="training.optimizer",
+            remedy="set training.optimizer=adamw, or training.backend=torch",
         )
     if settings.precision == "bf16_weights" and not settings.zero:
         raise SettingsError(

@@ -12,6 +12,7 @@ import yaml
 from model_project import TRAIN, positions, write_texts
 from round_project import KEY, NODES, ROUND, copy_of_data, make_encoder, plant
 
+from queen.errors import QueenError
 from queen.games.chess.position import Position
 from queen.generation.loading import Loading, load_speaker
 from queen.generation.speaker import Asked
@@ -216,11 +217,17 @@ def test_a_review_has_its_own_rate() -> None:
         DecoderSettings(**DECODER),
         BridgeSettings(**BRIDGE),
         {},
-        review=Review(steps=3, lr_share=0.25),
+        review=Review(steps=3, lr_share=0.25, shares={"lead": 1.0}),
         train=TrainParams(lr=1.0),
     )
     assert params.optimizer("review").lr == 0.25
     assert params.optimizer("static-current").lr == params.optimizer("lead").lr == 1.0
+
+
+@pytest.mark.parametrize("shares", [{"static": 1.0}, {"lead": 0.0}, {}])
+def test_a_review_of_nothing_is_refused(shares: dict[str, float]) -> None:
+    with pytest.raises(QueenError, match=r"pawn\.review\.shares"):
+        Review(steps=3, shares=shares)
 
 
 def test_a_pawn_without_steps_is_the_model_as_it_was_built(bare: Path) -> None:

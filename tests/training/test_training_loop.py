@@ -271,7 +271,8 @@ def test_the_share_of_the_peak_is_told_where_the_peak_is_known(tmp_path):
 @pytest.mark.parametrize(
     "wrong",
     [{"steps": 0}, {"schedule": "step"}, {"precision": "fp8"}, {"lr": -1.0}, {"threads": 0},
-     {"lr": float("nan")}, {"betas": (0.9, 1.0)}, {"backend": "jax"}, {"zero": 4}],
+     {"lr": float("nan")}, {"betas": (0.9, 1.0)}, {"backend": "jax"}, {"zero": 4},
+     {"optimizer": "lion"}],
 )  # fmt: skip
 def test_settings_out_of_range_are_named(wrong):
     with pytest.raises(SettingsError, match=next(iter(wrong))):

@@ -17,8 +17,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from queen.training.backend import Group, plain_groups
+from queen.training.backend import plain_groups
 from queen.training.loop import TrainSettings, train
+from queen.training.optimizers import MATRICES, Group
 
 WIDTH, SYMBOLS = 24, 11
 
@@ -76,7 +77,8 @@ class Chain:
         self.step = 0
 
     def groups(self, model: nn.Module, settings: TrainSettings) -> list[Group]:
-        return plain_groups(model, settings)
+        matrices, vectors = plain_groups(model, settings)
+        return [{**matrices, "name": MATRICES}, vectors]
 
     def batch(self, step: int) -> Pairs:
         self.step = step
