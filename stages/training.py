@@ -41,6 +41,7 @@ class TrainParams:
     micro_batch: int = 32
     optimizer: str = "adamw"
     lr: float = 2e-3
+    muon_lr_factor: float = 1.0
     gate_lr_factor: float = 10.0
     warmup_steps: int = 50
     weight_decay: float = 0.05

@@ -35,7 +35,11 @@ class Optimizers:
 
     def __init__(self, groups: Sequence[Group], settings: TrainSettings) -> None:
         chosen = settings.optimizer == "muon"
-        muon = [group for group in groups if chosen and group.get("name") == MATRICES]
+        muon = [
+            {**group, "lr": settings.muon_lr_factor * group["lr"]}
+            for group in groups
+            if chosen and group.get("name") == MATRICES
+        ]
         if chosen and not muon:
             raise SettingsError(
                 "this network's groups name no matrices for Muon",

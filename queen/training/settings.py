@@ -42,6 +42,7 @@ class TrainSettings:
             step's micro-batches are summed, so this changes memory and rounding only.
         optimizer: adamw, or muon for the matrices and AdamW for the rest (torch backend only).
         lr: peak learning rate.
+        muon_lr_factor: factor on it for the matrices that Muon takes.
         gate_lr_factor: factor on it for gates: from 0 they hardly open in a short run
             otherwise (METHOD section 1, ours).
         warmup_steps: linear rise from 0.
@@ -73,6 +74,7 @@ class TrainSettings:
     micro_batch: int = 32
     optimizer: str = "adamw"
     lr: float = 2e-3
+    muon_lr_factor: float = 1.0
     gate_lr_factor: float = 10.0
     warmup_steps: int = 50
     weight_decay: float = 0.05
