@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from smollm2 import NAME, bridged
+from smollm2 import NAME, STATES, bridged
 from torch import Tensor
 
 from queen.generation.fused import FusedStepper
@@ -40,7 +40,6 @@ from queen.training.budget import SQUARES
 
 ROOT = Path(__file__).parents[1]
 MAIA = EncoderInfo("maia", "", states=7, width=64)
-STATES = (0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 6)
 
 
 def build(name: str, cache: Path) -> QueenModel:

@@ -25,7 +25,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import torch
-from smollm2 import bridged
+from smollm2 import STATES, bridged
 
 from queen.generation.loading import Loading, load_speaker
 from queen.generation.requests import Sampling
@@ -43,7 +43,6 @@ from stages.questions import conversations
 from stages.training import explanation_examples, parts, question_examples
 
 CACHE = Path(tempfile.gettempdir()) / "queen-benchmarks"
-STATES = (0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 6)
 
 
 class EnoughError(Exception):

@@ -12,6 +12,7 @@ from queen.networks.queen import QueenModel
 from queen.networks.settings import BridgeSettings
 
 NAME = "smollm2-135m"
+STATES = (0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 6)  # what the bridges of `small` read
 
 
 def bridged(

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from queen.networks.queen import QueenModel
 
 PARTS = ("decoder", "bridge", "chess_tokens")
+MATRICES = "matrices"  # the optimizer group of hidden layers' matrices
 ROWS, HEAD_ROWS = "chess_rows", "chess_head_rows"
 
 
@@ -56,7 +57,7 @@ def parameter_groups(
     Gates learn at gate_factor times the rate, for at 0 they stay shut in a short run (METHOD
     section 1, ours); gates, norms, embeddings and the output head are not decayed.
     """
-    groups: dict[str, list[nn.Parameter]] = {"matrices": [], "plain": [], "gates": []}
+    groups: dict[str, list[nn.Parameter]] = {MATRICES: [], "plain": [], "gates": []}
     tables = (model.get_input_embeddings().weight, model.get_output_embeddings().weight)
     for name, parameter in model.named_parameters():
         if not parameter.requires_grad:
@@ -64,8 +65,8 @@ def parameter_groups(
         gate = name.endswith(("attention_gate", "ffn_gate"))
         table = any(parameter is each for each in tables) or name in (ROWS, HEAD_ROWS)
         plain = parameter.ndim < 2 or table or "square_values" in name
-        groups["gates" if gate else "plain" if plain else "matrices"].append(parameter)
-    rates = {"matrices": (lr, weight_decay), "plain": (lr, 0.0), "gates": (lr * gate_factor, 0.0)}
+        groups["gates" if gate else "plain" if plain else MATRICES].append(parameter)
+    rates = {MATRICES: (lr, weight_decay), "plain": (lr, 0.0), "gates": (lr * gate_factor, 0.0)}
     return [
         {"name": kind, "params": params, "lr": rates[kind][0], "weight_decay": rates[kind][1]}
         for kind, params in groups.items()

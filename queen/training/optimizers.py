@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from queen.networks.freezing import MATRICES
 from queen.training.checkpoint import matching
 from queen.training.settings import SettingsError, TrainSettings
 
 Group = dict[str, Any]
-MATRICES = "matrices"
 # What torch keeps of each parameter: by kind, whether it has the parameter's shape or is a scalar.
 ADAMW = {"step": False, "exp_avg": True, "exp_avg_sq": True}
 MUON = {"momentum_buffer": True}
@@ -35,24 +35,23 @@ class Optimizers:
 
     def __init__(self, groups: Sequence[Group], settings: TrainSettings) -> None:
         chosen = settings.optimizer == "muon"
-        muon = [
-            {**group, "lr": settings.muon_lr_factor * group["lr"]}
-            for group in groups
-            if chosen and group.get("name") == MATRICES
-        ]
+        split: dict[bool, list[Group]] = {True: [], False: []}
+        for group in groups:
+            split[chosen and group.get("name") == MATRICES].append(group)
+        muon, adamw = split[True], split[False]
         if chosen and not muon:
             raise SettingsError(
                 "this network's groups name no matrices for Muon",
                 where="training.optimizer",
                 remedy="set training.optimizer=adamw",
             )
-        adamw = [group for group in groups if not (chosen and group.get("name") == MATRICES)]
         self._all: list[tuple[torch.optim.Optimizer, dict[str, bool]]] = []
         if adamw:
             own = torch.optim.AdamW(adamw, lr=settings.lr, betas=settings.betas, fused=True)
             self._all.append((own, ADAMW))
         if muon:
-            scaled = torch.optim.Muon(muon, lr=settings.lr, adjust_lr_fn="match_rms_adamw")
+            faster = [{**each, "lr": settings.muon_lr_factor * each["lr"]} for each in muon]
+            scaled = torch.optim.Muon(faster, lr=settings.lr, adjust_lr_fn="match_rms_adamw")
             self._all.append((scaled, MUON))
         self._rates = [float(group["lr"]) for group in self._groups()]
 

@@ -17,9 +17,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from queen.networks.freezing import MATRICES
 from queen.training.backend import plain_groups
 from queen.training.loop import TrainSettings, train
-from queen.training.optimizers import MATRICES, Group
+from queen.training.optimizers import Group
 
 WIDTH, SYMBOLS = 24, 11
 
