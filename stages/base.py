@@ -45,6 +45,8 @@ class Machine:
         cache_mb: MiB of encoder states kept in memory.
         generators: processes that write texts, with one thread each; 1 writes in the stage's own,
             0 starts one for each GPU or else each core. No text depends on it.
+        shards: processes that work a stage's shards side by side, each with its share of workers
+            and threads, and one generator; 1 works them in the stage's own. Not with a `store`.
         ranks: processes that train together; 1 trains in the stage's own.
         launcher: who starts them: local, or deepspeed.
         hostfile: of the deepspeed launcher, for several machines.
@@ -59,6 +61,7 @@ class Machine:
     threads: int = 2
     cache_mb: int = 1024
     generators: int = 1
+    shards: int = 1
     ranks: int = 1
     launcher: str = "local"
     hostfile: str = ""
@@ -69,6 +72,7 @@ class Machine:
 
     def __post_init__(self) -> None:
         least = {"workers": 1, "threads": 1, "cache_mb": 0, "generators": 0, "ranks": 1}
+        least["shards"] = 1
         least["lease_s"] = 1
         for name, bound in least.items():
             if getattr(self, name) < bound:
@@ -220,6 +224,8 @@ class StageSpec:
         per: "once", "model" (pawn and pawn1) or "round".
         uses: "engine" if its bytes depend on the engine's identity, "classical" likewise;
             "generation" if a model writes.
+        side_by_side: whether with such params several processes may work its shards: not where
+            they count one budget together, or each keeps the whole machine busy.
         also: further sections of params.yaml, read into the params' fields of the same names.
     """
 
@@ -234,6 +240,7 @@ class StageSpec:
     per: str = "once"
     uses: tuple[str, ...] = ()
     also: tuple[str, ...] = ()
+    side_by_side: Callable[[Any], bool] = lambda params: False
 
     def read_params(self, raw: Mapping[str, Any]) -> Any:
         return build(self.params, raw, self.section)

@@ -32,7 +32,7 @@ from stages.positions import pid_of
 from stages.settings import only
 from stages.trees import trees_from_rows
 
-TREES_PER_SHARD = 128
+TREES_PER_SHARD = 512
 COUNTS = "counts.json"
 Line = tuple[str, ...]
 CONSOLIDATED = pa.schema(
@@ -340,6 +340,7 @@ SPEC = StageSpec(
     shards=shards,
     work=work,
     assemble=assemble,
+    side_by_side=lambda params: params.consolidator != "llm",
     per="round",
     uses=("engine", "classical"),
 )

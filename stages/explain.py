@@ -202,6 +202,7 @@ SPEC = StageSpec(
     shards=shards,
     work=work,
     assemble=assemble,
+    side_by_side=lambda params: True,
     per="round",
     uses=("engine", "generation"),
 )

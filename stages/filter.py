@@ -22,7 +22,7 @@ from stages.decontaminate import Guard
 from stages.engine import JudgeParams
 from stages.positions import position_of
 
-ROWS_PER_SHARD = 256
+ROWS_PER_SHARD = 1024
 FILTERED = pa.schema(
     [
         *CONSOLIDATED,
@@ -183,6 +183,7 @@ SPEC = StageSpec(
     shards=shards,
     work=work,
     assemble=assemble,
+    side_by_side=lambda params: True,
     per="round",
     uses=("engine",),
 )

@@ -313,4 +313,5 @@ SPEC = StageSpec(
     shards=shards,
     work=work,
     assemble=assemble,
+    side_by_side=lambda params: True,
 )

@@ -1,7 +1,7 @@
 """The one runner of every stage: `python -m stages NAME[@KEY]`.
 
 It checks the verdict, opens the run for MLflow, hands the stage its job, runs shards, work and
-assemble in this process, writes the record last, and after an evaluation writes the verdict.
+assemble, writes the record last, and after an evaluation writes the verdict.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ from stages.preparing import (
 )
 from stages.registry import find_stage
 from stages.sharing import work_one, work_with_others
+from stages.side_by_side import work_side_by_side
 from stages.versions import version_of
 
 STOPPED = 2
@@ -120,6 +121,8 @@ def _build(spec: StageSpec, job: Job[Any], plan: Plan, final: Path) -> Artifact:
     url = store_url(job.machine.store)
     if url:
         work_with_others(spec, job, plan, SharedStore(Remote(url), store))
+    else:
+        work_side_by_side(spec, job, plan)
     folders = [
         _work(spec, job, store, shard, key, done, total)
         for done, (shard, key) in enumerate(zip(plan.shards, plan.keys, strict=True))

@@ -295,5 +295,6 @@ SPEC = StageSpec(
     shards=shards,
     work=work,
     assemble=assemble,
+    side_by_side=lambda params: params.teacher.kind == "hce",
     uses=("engine", "classical"),
 )

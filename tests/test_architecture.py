@@ -33,8 +33,15 @@ BELOW = {
     "lineage": set(),
 }
 BELOW["commands"] = set(BELOW)  # what people type stands on everything but queen/cli.py
-FREE = {"errors", "memory", "__version__"}
-ALONE = {"__init__", "errors", "memory", "bootstrap", "cli"}  # modules of queen in no package
+FREE = {"children", "errors", "memory", "__version__"}
+ALONE = {
+    "__init__",
+    "children",
+    "errors",
+    "memory",
+    "bootstrap",
+    "cli",
+}  # modules of queen in no package
 ABOVE_STAGES = ("flows", "queen.commands", "queen.cli", "queen.bootstrap")
 COMMAND_LINE = {"argparse", "typer", "click"}
 

@@ -9,19 +9,17 @@ if that is killed with kill -9.
 
 from __future__ import annotations
 
-import os
-import signal
-import threading
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from multiprocessing import get_context, parent_process
+from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any, Literal, Self
 
+from queen.children import follow_parent
 from queen.generation.requests import (
     Completion,
     GenerationError,
@@ -245,8 +243,7 @@ class GeneratorPool:
 
 def serve(connection: Connection, make: Make, number: int) -> None:
     """What a process of the pool does: load, then answer until nobody asks any more."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent's to handle
-    threading.Thread(target=_die_with_parent, daemon=True).start()
+    follow_parent()
     with suppress(EOFError, OSError):
         try:
             writer = make(number)
@@ -277,11 +274,3 @@ def _portable(error: Exception) -> Exception:
     if isinstance(error, QueenError):
         return error
     return RuntimeError(f"in a generation process:\n{traceback.format_exc()}")
-
-
-def _die_with_parent() -> None:
-    """End the moment the parent does, kill -9 included: its end of a pipe closes."""
-    parent = parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)

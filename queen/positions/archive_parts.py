@@ -11,18 +11,18 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from multiprocessing import get_context, parent_process
+from multiprocessing import get_context
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from queen.children import follow_parent
 from queen.errors import QueenError
 from queen.games.chess.archives import name_of, read_chunks
 from queen.games.chess.pgn import EMPTY
@@ -214,7 +214,7 @@ class _Crew:
     def __enter__(self) -> _Crew:
         if self.workers > 1:
             self.pool = ProcessPoolExecutor(
-                self.workers, mp_context=get_context("spawn"), initializer=_watch_parent
+                self.workers, mp_context=get_context("spawn"), initializer=follow_parent
             )
         return self
 
@@ -243,15 +243,3 @@ class _Crew:
                 self._collect("ALL_COMPLETED")
         finally:
             self.pool.shutdown(wait=True, cancel_futures=True)
-
-
-def _watch_parent() -> None:
-    threading.Thread(target=_die_with_parent, daemon=True).start()
-
-
-def _die_with_parent() -> None:
-    """End the moment the parent does, kill -9 included."""
-    parent = parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
