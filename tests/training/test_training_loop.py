@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from halting import HaltError, halt_at
 from safetensors.torch import load_file
 from training_tiny import WIDTH, Chain, TinyNet, digest, tiny_settings
 
@@ -48,20 +49,12 @@ def test_it_learns_the_chain(uninterrupted):
     assert figures[20]["loss"] == pytest.approx(result.losses[10:20].mean())
 
 
-class HaltError(Exception):
-    pass
-
-
 @pytest.mark.parametrize("stop", [1, 10, STEPS - 1])
 def test_a_stopped_run_ends_with_the_same_weights(uninterrupted, tmp_path, stop):
     model, result, figures, _ = uninterrupted
 
-    def halt(done, total, note=""):
-        if done == stop:
-            raise HaltError
-
     with pytest.raises(HaltError):
-        train(TinyNet(), Chain(), tiny_settings(STEPS), work=tmp_path, progress=halt)
+        train(TinyNet(), Chain(), tiny_settings(STEPS), work=tmp_path, progress=halt_at(stop))
     torch.rand(7)
     resumed, again = TinyNet(), {}
     second = train(resumed, Chain(), tiny_settings(STEPS), work=tmp_path, sink=again.__setitem__)

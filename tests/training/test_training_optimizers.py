@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from halting import HaltError, halt_at
 from training_tiny import SYMBOLS, Chain, TinyNet, digest, tiny_settings
 
 from queen.training.backend import plain_groups, trained
@@ -14,18 +15,6 @@ from queen.training.optimizers import Optimizers
 from queen.training.settings import SettingsError
 
 STEPS = 120
-
-
-class HaltError(Exception):
-    pass
-
-
-def halt_at(step):
-    def progress(done, total, note=""):
-        if done == step:
-            raise HaltError
-
-    return progress
 
 
 def test_muon_learns_and_goes_on_to_the_same_weights(tmp_path):

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from halting import HaltError, halt_at
 
 from queen.networks.queen import QueenModel, freeze, thaw
 from queen.training import checkpoint as ck
@@ -32,10 +33,6 @@ SHORT = TrainSettings(
 )  # fmt: skip
 LONG = replace(SHORT, steps=40, packing=True)
 TWO = CrewSettings(ranks=2, threads=2)
-
-
-class HaltError(Exception):
-    pass
 
 
 @pytest.fixture(scope="module")
@@ -64,14 +61,6 @@ def same_curve(model, losses, run):
     wanted = dict(run[0].named_parameters())
     for name, each in model.named_parameters():
         assert torch.allclose(each, wanted[name], atol=5e-3), name
-
-
-def halt_at(step):
-    def halt(done, total, note=""):
-        if done >= step:
-            raise HaltError
-
-    return halt
 
 
 def loads_as_hugging_face(work, model):

@@ -7,6 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
+from halting import HaltError, halt_at
 from torch.nn import functional as F
 
 from queen.networks.digest import weights_digest
@@ -108,10 +109,6 @@ def test_it_learns_through_the_bridge_and_leaves_the_encoder(
     )
 
 
-class HaltError(Exception):
-    pass
-
-
 @pytest.mark.parametrize(("table_mb", "precision"), [(64, "bf16"), (0, "fp32")])
 def test_stopped_and_resumed_it_ends_with_the_same_bits(
     new_model, encoded, expert, tmp_path, table_mb, precision
@@ -124,12 +121,8 @@ def test_stopped_and_resumed_it_ends_with_the_same_bits(
         fine_tune(model, expert, mixture, settings, work=work, table_mb=table_mb, progress=progress)
         return weights_digest(model)
 
-    def halt(done, total, note=""):
-        if done == 9:
-            raise HaltError
-
     with pytest.raises(HaltError):
-        run("halted", halt)
+        run("halted", halt_at(9))
     assert run("halted") == run("whole") == run("whole")
 
 

@@ -10,6 +10,7 @@ import chess
 import numpy as np
 import pytest
 import torch
+from halting import HaltError
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -80,10 +81,6 @@ def test_the_loss_falls_below_what_a_constant_can_reach(file: RowFile, whole) ->
     told = {"loss", "grad_norm", "lr", "positions_per_s", "memory_mb", "cross_entropy", "ordinal"}
     assert set(last) == told
     assert last["loss"] == pytest.approx(last["cross_entropy"] + 0.5 * last["ordinal"], rel=1e-5)
-
-
-class HaltError(Exception):
-    pass
 
 
 def test_a_stopped_run_ends_with_the_same_weights(file: RowFile, whole, tmp_path: Path) -> None:
