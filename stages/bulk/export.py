@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from queen.errors import QueenError
-from queen.lineage.artifact import Artifact, open_artifact, writing
+from queen.lineage.artifact import Artifact, hash_problems, open_artifact, writing
 from queen.positions.dedup import read_batches
 from queen.positions.fens import fens
 from queen.positions.joining import LabelReader, labelled
@@ -66,7 +66,8 @@ def export_positions(root: Path, folder: Path, label_source: str) -> Exported:
         label_source: `engine` (with the rules' labels of games that are over) or `dump`.
 
     Raises:
-        QueenError: no such source, nothing to export, a folder that holds something.
+        QueenError: no such source, nothing to export, a folder that holds something, a file whose
+            bytes are not those of its record.
     """
     if label_source not in SOURCES:
         raise QueenError(
@@ -81,6 +82,8 @@ def export_positions(root: Path, folder: Path, label_source: str) -> Exported:
             remedy="name a new folder, or empty this one",
         )
     positions, labels = (open_artifact(root / f"data/{name}") for name in ("dedup", "label"))
+    for each in (positions, labels):
+        _require_whole(each)
     building = folder.resolve().parent / f".{folder.resolve().name}.part"
     shutil.rmtree(building, ignore_errors=True)
     with writing(folder):
@@ -91,6 +94,16 @@ def export_positions(root: Path, folder: Path, label_source: str) -> Exported:
             folder.rmdir()
         os.replace(building, folder)
     return done
+
+
+def _require_whole(artifact: Artifact) -> None:
+    """What leaves the project is what its record says, byte for byte."""
+    for problem in hash_problems(artifact.path, artifact.record):
+        raise QueenError(
+            problem,
+            where=str(artifact.path),
+            remedy="`dvc checkout` brings it back, or run its stage again",
+        )
 
 
 def _write(positions: Artifact, labels: Artifact, label_source: str, building: Path) -> Exported:

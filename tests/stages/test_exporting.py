@@ -149,6 +149,18 @@ def test_labels_that_cannot_be_joined_are_refused(project: Path) -> None:
         export_positions(project, project / "out", "dump")
 
 
+@pytest.mark.parametrize("name", ["dedup", "label"])
+def test_a_changed_byte_is_not_given_away(project: Path, name: str) -> None:
+    path = project / "data" / name / "0000.parquet"
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(bytes(content))
+    with pytest.raises(QueenError, match=r"0000\.parquet has another hash") as told:
+        export_positions(project, project / "out", "engine")
+    assert name in told.value.where
+    assert not (project / "out").exists()
+
+
 def test_the_commands(project: Path) -> None:
     (project / "full").mkdir()
     (project / "full/x").touch()
