@@ -175,6 +175,11 @@ class Job(Generic[P]):
     shard_key: str = ""
     generation: GenerationParams = GenerationParams()
 
+    @property
+    def name(self) -> str:
+        """`stage`, or `stage@key` of a stage for each round or model."""
+        return self.stage if self.key is None else f"{self.stage}@{self.key}"
+
     def scratch(self) -> Path:
         """A folder that outlives a kill, for this shard alone."""
         folder = self.state.scratch / self.stage / self.shard_key

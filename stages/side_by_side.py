@@ -32,11 +32,13 @@ def work_side_by_side(spec: StageSpec, job: Job[Any], plan: Plan) -> None:
     Raises:
         QueenError: what a shard raised, or that a process died; those under way are finished first.
     """
+    if job.machine.shards < 2 or not spec.side_by_side(job.params):
+        return
     store = ShardStore(job.state.shards)
     pairs = zip(plan.shards, plan.keys, strict=True)
     waiting = [(shard, key) for shard, key in pairs if store.get(spec.name, key) is None]
     count = min(job.machine.shards, len(waiting) // LEAST)
-    if count < 2 or not spec.side_by_side(job.params):
+    if count < 2:
         return
     ours = replace(
         job, machine=_part(job.machine, count), sink=_mute, progress=_mute, api=_Nobody()
@@ -47,7 +49,7 @@ def work_side_by_side(spec: StageSpec, job: Job[Any], plan: Plan) -> None:
     except BrokenProcessPool as error:
         raise QueenError(
             "a process that worked a shard died",
-            where=spec.name if job.key is None else f"{spec.name}@{job.key}",
+            where=job.name,
             remedy="see whether memory runs out (`queen configure machine.shards=1` takes least), "
             "then run again: finished shards are kept",
         ) from error
@@ -86,7 +88,7 @@ def _begin(job: Job[Any]) -> None:
 
 def _work(shard: Shard, key: str) -> None:
     assert _job is not None
-    spec, _ = find_stage(_job.stage if _job.key is None else f"{_job.stage}@{_job.key}")
+    spec, _ = find_stage(_job.name)
     work_one(spec, _job, ShardStore(_job.state.shards), shard, key)
 
 

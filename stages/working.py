@@ -93,7 +93,7 @@ class Worker:
                 yield offer
 
     def _take_part(self, task: Task) -> int:
-        name = task.spec.name + (f"@{task.job.key}" if task.job.key else "")
+        name = task.job.name
         self.say(f"{name}: taking part in {len(task.plan.shards)} shards")
         done = Party(task.spec, task.job, task.plan, self._shared).work(takes=False)
         self.say(f"{name}: {done} shards worked here, none left")

@@ -34,14 +34,8 @@ BELOW = {
 }
 BELOW["commands"] = set(BELOW)  # what people type stands on everything but queen/cli.py
 FREE = {"children", "errors", "memory", "__version__"}
-ALONE = {
-    "__init__",
-    "children",
-    "errors",
-    "memory",
-    "bootstrap",
-    "cli",
-}  # modules of queen in no package
+# Modules of queen in no package.
+ALONE = {"__init__", "children", "errors", "memory", "bootstrap", "cli"}
 ABOVE_STAGES = ("flows", "queen.commands", "queen.cli", "queen.bootstrap")
 COMMAND_LINE = {"argparse", "typer", "click"}
 

@@ -57,7 +57,7 @@ def test_two_processes_make_what_one_makes(
 
 
 def test_few_shards_are_worked_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The third process would have nothing to do, and more than the last ones little."""
+    """Five shards are too few for two processes to be worth their start."""
     spec = replace(questions.SPEC, work=refuse, shards=lambda job: questions.SPEC.shards(job)[:5])
     monkeypatch.setattr("stages.runner.find_stage", lambda name: (spec, None))
     with pytest.raises(AssertionError, match="own process"):
