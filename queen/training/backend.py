@@ -87,7 +87,7 @@ class TorchBackend:
         self.model, self.settings, self.world = model, settings, world or World.here()
         self.parameters = trained(model)
         self.device = next(iter(self.parameters.values())).device
-        self.optimizer = Optimizers(groups, settings)
+        self.optimizer = Optimizers(groups, settings, self.world)
 
     def backward(self, loss: Callable[[], Tensor], total: float, last: bool = True) -> Tensor:
         with self._precision():

@@ -12,28 +12,39 @@ from torch import Tensor, nn
 from queen.networks.freezing import MATRICES
 from queen.training.checkpoint import matching
 from queen.training.settings import SettingsError, TrainSettings
+from queen.training.world import World
 
 Group = dict[str, Any]
 # What torch keeps of each parameter: by kind, whether it has the parameter's shape or is a scalar.
 ADAMW = {"step": False, "exp_avg": True, "exp_avg_sq": True}
-MUON = {"momentum_buffer": True}
+MOMENTUM = "momentum_buffer"
+MUON = {MOMENTUM: True}
 
 
 class Optimizers:
     """Torch's optimizers of a run as one.
 
     Muon (Jordan et al. 2024) makes each matrix's momentum orthogonal before it is added; its
-    rate is scaled by shape as Moonshot does, so that AdamW's rates and decay hold for it.
+    rate is scaled by shape as Moonshot does, so that AdamW's rates and decay hold for it. At
+    small batches that is much of a step, so several ranks share the matrices: each moves its
+    own, then hands them round. No result depends on how many there are.
+
+    Attributes:
+        owners: the rank that moves each of Muon's matrices.
 
     Args:
         groups: each with `params`, `lr` and `weight_decay`; of these Muon takes the one whose
             `name` is MATRICES, if the settings ask for it.
+        world: the ranks that call each method together; alone by default.
 
     Raises:
         SettingsError: Muon is asked for, and no group has that name.
     """
 
-    def __init__(self, groups: Sequence[Group], settings: TrainSettings) -> None:
+    def __init__(
+        self, groups: Sequence[Group], settings: TrainSettings, world: World | None = None
+    ) -> None:
+        self._world = world or World.here()
         chosen = settings.optimizer == "muon"
         split: dict[bool, list[Group]] = {True: [], False: []}
         for group in groups:
@@ -49,31 +60,50 @@ class Optimizers:
         if adamw:
             own = torch.optim.AdamW(adamw, lr=settings.lr, betas=settings.betas, fused=True)
             self._all.append((own, ADAMW))
+        self.owners = _dealt([each for group in muon for each in group["params"]], self._world)
         if muon:
-            faster = [{**each, "lr": settings.muon_lr_factor * each["lr"]} for each in muon]
-            scaled = torch.optim.Muon(faster, lr=settings.lr, adjust_lr_fn="match_rms_adamw")
+            scaled = torch.optim.Muon(
+                [self._own_part(each, settings.muon_lr_factor) for each in muon],
+                lr=settings.lr,
+                adjust_lr_fn="match_rms_adamw",
+            )
+            for matrix in (each for group in scaled.param_groups for each in group["params"]):
+                scaled.state[matrix][MOMENTUM] = torch.zeros_like(matrix)
             self._all.append((scaled, MUON))
         self._rates = [float(group["lr"]) for group in self._groups()]
 
+    @torch.no_grad()
     def step(self, lr_share: float) -> None:
         """Take a step at this share of the peak rates."""
         for group, rate in zip(self._groups(), self._rates, strict=True):
             group["lr"] = rate * lr_share
         for optimizer, _ in self._all:
             optimizer.step()
+        moved = {each: owner for each, owner in self.owners.items() if each.grad is not None}
+        self._world.hand_round(list(moved), list(moved.values()))
 
     def zero_grad(self) -> None:
         for optimizer, _ in self._all:
             optimizer.zero_grad(set_to_none=True)
 
     def tensors(self, parameters: Mapping[str, nn.Parameter]) -> dict[str, Tensor]:
-        """The state by kind and name of the parameter."""
-        return {
+        """The state by kind and name of the parameter, that of all ranks' matrices."""
+        state = {
             f"{kind}/{name}": value
             for name, parameter in parameters.items()
             for optimizer, _ in self._all
             for kind, value in optimizer.state.get(parameter, {}).items()
         }
+        if self._world.size > 1:
+            matrices = {name: each for name, each in parameters.items() if each in self.owners}
+            momenta = {
+                f"{MOMENTUM}/{name}": torch.zeros_like(each) for name, each in matrices.items()
+            }
+            momenta.update((key, state[key].clone()) for key in momenta if key in state)
+            owners = [self.owners[each] for each in matrices.values()]
+            self._world.hand_round(list(momenta.values()), owners)
+            state.update(momenta)
+        return state
 
     def restore(
         self, parameters: Mapping[str, nn.Parameter], saved: Mapping[str, Tensor], source: Path
@@ -90,9 +120,30 @@ class Optimizers:
                 if state:
                     optimizer.state[parameter] = state
 
+    def _own_part(self, group: Group, factor: float) -> Group:
+        """Of a group of matrices those this rank moves, at Muon's rate."""
+        own = [each for each in group["params"] if self.owners[each] == self._world.rank]
+        return {**group, "params": own, "lr": factor * group["lr"]}
+
     def _groups(self) -> Iterator[Group]:
         for optimizer, _ in self._all:
             yield from optimizer.param_groups
+
+
+def _dealt(matrices: Sequence[nn.Parameter], world: World) -> dict[nn.Parameter, int]:
+    """The rank that moves each matrix, so that all have about as much to do."""
+    work = [0] * world.size
+    owners: dict[int, int] = {}
+    for index in sorted(range(len(matrices)), key=lambda i: (-_cost(matrices[i]), i)):
+        owners[index] = work.index(min(work))
+        work[owners[index]] += _cost(matrices[index])
+    return {each: owners[index] for index, each in enumerate(matrices)}
+
+
+def _cost(matrix: nn.Parameter) -> int:
+    """Products of numbers in one of Muon's iterations, up to a factor."""
+    short, long = sorted(matrix.shape)
+    return int(short * short * (2 * long + short))
 
 
 def state_of(

@@ -76,9 +76,23 @@ class World:
         for bucket in _buckets(tensors):
             flat = torch.cat([each.flatten() for each in bucket])
             dist.all_reduce(flat)
-            parts = torch.split(flat, [each.numel() for each in bucket])
-            for each, part in zip(bucket, parts, strict=True):
-                each.copy_(part.view_as(each))
+            _lay_out(flat, bucket)
+
+    def hand_round(self, tensors: Sequence[Tensor], owners: Sequence[int]) -> None:
+        """Put what the owner of each float32 tensor holds into every rank's, in place.
+
+        Args:
+            owners: the rank whose values count, for each tensor.
+        """
+        if self.size == 1:
+            return
+        for rank in range(self.size):
+            own = [each for each, owner in zip(tensors, owners, strict=True) if owner == rank]
+            for bucket in _buckets(own):
+                flat = torch.cat([each.flatten() for each in bucket])
+                dist.broadcast(flat, rank)
+                if rank != self.rank:
+                    _lay_out(flat, bucket)
 
     def gather_bytes(self, own: Tensor) -> list[Tensor]:
         """Every rank's tensor of equal shape, rank by rank, on the CPU."""
@@ -140,6 +154,13 @@ def joined() -> Iterator[World]:
         yield World.here()
     finally:
         dist.destroy_process_group()
+
+
+def _lay_out(flat: Tensor, tensors: Sequence[Tensor]) -> None:
+    """Copy a flat run of numbers into the tensors it was joined from."""
+    parts = torch.split(flat, [each.numel() for each in tensors])
+    for each, part in zip(tensors, parts, strict=True):
+        each.copy_(part.view_as(each))
 
 
 def _buckets(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:

@@ -6,6 +6,10 @@ import numpy as np
 import pytest
 import torch
 from halting import HaltError, halt_at
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+from torch import distributed as dist
+from torch.multiprocessing import spawn
 from training_tiny import SYMBOLS, Chain, TinyNet, digest, tiny_settings
 
 from queen.training.backend import plain_groups, trained
@@ -75,3 +79,39 @@ def test_muon_wants_named_matrices_and_torchs_backend(tmp_path):
     settings = tiny_settings(5, optimizer="muon", backend="deepspeed")
     with pytest.raises(SettingsError, match=r"training\.optimizer"):
         train(model, Chain(), settings, work=tmp_path)
+
+
+def few_steps(rank, ranks, folder):
+    """Three steps of one rank on gradients that all ranks have; what it ends with, as a file."""
+    torch.set_num_threads(1)
+    store = dist.FileStore(str(folder / f"store-{ranks}"), ranks)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=ranks)
+    model, settings = TinyNet(), tiny_settings(5, optimizer="muon")
+    groups = Chain().groups(model, settings)
+    own = Optimizers(groups, settings)
+    for step in range(3):
+        torch.manual_seed(step)
+        Chain().loss(model, Chain().batch(step)).backward()
+        own.step(1.0)
+        own.zero_grad()
+    owned = list(own.owners.values()).count(rank)
+    end = {name: each.detach() for name, each in trained(model).items()}
+    end.update(own.tensors(trained(model)))
+    save_file(end, folder / f"{ranks}-{rank}.safetensors", {"owned": str(owned)})
+    dist.destroy_process_group()
+
+
+def test_ranks_share_muons_matrices_and_all_end_with_the_same_bits(tmp_path):
+    """Alone, by two ranks, and by three of which one has no matrix to move."""
+    ends, owned = {}, {}
+    for ranks in (1, 2, 3):
+        spawn(few_steps, (ranks, tmp_path), nprocs=ranks)
+        files = [tmp_path / f"{ranks}-{rank}.safetensors" for rank in range(ranks)]
+        ends[ranks] = [load_file(path) for path in files]
+        owned[ranks] = [int(safe_open(path, "pt").metadata()["owned"]) for path in files]
+    assert owned == {1: [2], 2: [1, 1], 3: [1, 1, 0]}
+    (alone,) = ends[1]
+    assert alone["momentum_buffer/inner.0.weight"].abs().max() > 0
+    for end in (*ends[2], *ends[3]):
+        assert end.keys() == alone.keys()
+        assert all(torch.equal(value, alone[name]) for name, value in end.items())
