@@ -99,9 +99,10 @@ def to_move(box):
     return "White" if box.turn == "w" else "Black"
 
 
-def files(found):
+def files(found, marked=()):
     here = [[s for s in found if s % 8 == f] for f in range(8)]
-    return " ".join(squares(each) if each else "-" for each in here)
+    marks = ["!" if set(each) & set(marked) else "" for each in here]
+    return " ".join(squares(each) + m if each else "-" for each, m in zip(here, marks, strict=True))
 
 
 def from_a_to_h(found):
@@ -112,14 +113,14 @@ def from_a_to_h(found):
 def doubled(box, side):
     ours, _ = pawn_squares(box, side)
     found = [s for s in ours if any(t != s and t % 8 == s % 8 for t in ours)]
-    return f"{files(ours)} : {from_a_to_h(found)}"
+    return f"{files(ours, found)} : {from_a_to_h(found)}"
 
 
 def isolated(box, side):
     ours, _ = pawn_squares(box, side)
     taken = {s % 8 for s in ours}
     found = [s for s in ours if not {s % 8 - 1, s % 8 + 1} & taken]
-    return f"{files(ours)} : {from_a_to_h(found)}"
+    return f"{files(ours, found)} : {from_a_to_h(found)}"
 
 
 def passed(box, side):
@@ -130,7 +131,7 @@ def passed(box, side):
         return [t for t in theirs if abs(t % 8 - s % 8) < 2 and (t // 8 - s // 8) * up > 0]
 
     ordered = sorted(ours, key=lambda s: (s % 8, s))
-    met = [squares([s]) + (from_a_to_h(stoppers(s)) if stoppers(s) else " -") for s in ordered]
+    met = [squares([s]) + (from_a_to_h(stoppers(s)) if stoppers(s) else "!") for s in ordered]
     listed = " ".join(met) or "none"
     found = from_a_to_h([s for s in ours if not stoppers(s)])
     return f"{files(ours)} , {files(theirs)} , {listed} : {found}"

@@ -23,6 +23,7 @@ from queen.language.questions.topics import (
     squares_text,
 )
 
+MARK = "!"
 _MEN = tuple(chess.Piece.from_symbol(letter) for letter in PIECE_LETTERS if letter not in "Kk")
 
 
@@ -82,29 +83,39 @@ def _lead(lead: int) -> str:
     return f"{side_name(lead > 0)} {abs(lead)}" if lead else "even"
 
 
-def _by_file(board: chess.Board, *colors: chess.Color) -> str:
-    """The pawns of each file from a to h, `-` where there is none: `<a2> - <c2><c3> ...`."""
-    pawns = 0
-    for color in colors:
-        pawns |= board.pieces_mask(chess.PAWN, color)
-    files = (squares_text(chess.SquareSet(pawns & file)) for file in chess.BB_FILES)
+def _by_file(pawns: int, marked: int = 0) -> str:
+    """The pawns of each file from a to h, `-` where there is none: `<a2> - <c2><c3>! ...`.
+
+    Where the conclusion names pawns, a mark stands behind them: copied from marks it is learnt
+    soon, where whole lists had to be searched once more it was what went wrong (ours).
+    """
+    files = (
+        squares_text(chess.SquareSet(pawns & file)) + (MARK if pawns & file & marked else "")
+        for file in chess.BB_FILES
+    )
     return " ".join("-" if text == NONE else text for text in files)
 
 
-def _pawns(board: chess.Board, color: bool) -> str:
-    return _by_file(board, color)
+def _doubled(board: chess.Board, color: bool) -> str:
+    found = chess.SquareSet(facts.doubled_pawns(board, color))
+    return _by_file(board.pieces_mask(chess.PAWN, color), int(found))
+
+
+def _isolated(board: chess.Board, color: bool) -> str:
+    found = chess.SquareSet(facts.isolated_pawns(board, color))
+    return _by_file(board.pieces_mask(chess.PAWN, color), int(found))
 
 
 def _stopped(board: chess.Board, color: bool) -> str:
-    """Both sides' pawns by file, then each of the side's with the enemy's that may stop it, or `-`:
-    `<a2> - ... , - <b7> ... , <a2><b7> <e5> -`."""
-    theirs = board.pieces_mask(chess.PAWN, not color)
+    """Both sides' pawns by file, then each of the side's with the enemy's that may stop it, or a
+    mark: `<a2> - ... , - <b7> ... , <a2><b7> <e5>!`."""
+    own, theirs = (board.pieces_mask(chess.PAWN, side) for side in (color, not color))
     each = []
-    for pawn in by_file(board.pieces(chess.PAWN, color)):
+    for pawn in by_file(chess.SquareSet(own)):
         stoppers = by_file(chess.SquareSet(facts.span_ahead(pawn, color) & theirs))
-        each.append(square_token(pawn) + ("".join(map(square_token, stoppers)) or " -"))
+        each.append(square_token(pawn) + ("".join(map(square_token, stoppers)) or MARK))
     listed = " ".join(each) or NONE
-    return f"{_by_file(board, color)} , {_by_file(board, not color)} , {listed}"
+    return f"{_by_file(own)} , {_by_file(theirs)} , {listed}"
 
 
 def _castling(board: chess.Board, color: bool) -> str:
@@ -119,7 +130,7 @@ def _to_move(board: chess.Board, _: tuple[()]) -> str:
 
 def _open_files(board: chess.Board, _: tuple[()]) -> str:
     files = " ".join(chess.FILE_NAMES[file] for file in facts.open_files(board)) or NONE
-    return reasoned(_by_file(board, *chess.COLORS), files)
+    return reasoned(_by_file(board.pawns), files)
 
 
 STATIC: tuple[AnyTopic, ...] = (
@@ -147,9 +158,11 @@ STATIC: tuple[AnyTopic, ...] = (
     ),
     Topic("castling", any_side, lambda c: f"castling {side_name(c)} ?", _castling),
     Topic("side_to_move", nothing, lambda _: "to move ?", _to_move, lambda answer: answer),
-    side_topic("doubled_pawns", "doubled", facts.doubled_pawns, evidence=_pawns, text=by_file_text),
     side_topic(
-        "isolated_pawns", "isolated", facts.isolated_pawns, evidence=_pawns, text=by_file_text
+        "doubled_pawns", "doubled", facts.doubled_pawns, evidence=_doubled, text=by_file_text
+    ),
+    side_topic(
+        "isolated_pawns", "isolated", facts.isolated_pawns, evidence=_isolated, text=by_file_text
     ),
     side_topic("passed_pawns", "passed", facts.passed_pawns, evidence=_stopped, text=by_file_text),
     Topic("open_files", nothing, lambda _: "open files ?", _open_files),
