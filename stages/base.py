@@ -229,6 +229,7 @@ class StageSpec:
         per: "once", "model" (pawn and pawn1) or "round".
         uses: "engine" if its bytes depend on the engine's identity, "classical" likewise;
             "generation" if a model writes.
+        wants: whether with such params it uses any of them.
         side_by_side: whether with such params several processes may work its shards: not where
             they count one budget together, or each keeps the whole machine busy.
         also: further sections of params.yaml, read into the params' fields of the same names.
@@ -244,6 +245,7 @@ class StageSpec:
     assemble: AssembleFunction
     per: str = "once"
     uses: tuple[str, ...] = ()
+    wants: Callable[[Any], bool] = lambda params: True
     also: tuple[str, ...] = ()
     side_by_side: Callable[[Any], bool] = lambda params: False
 

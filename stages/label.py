@@ -280,4 +280,5 @@ SPEC = StageSpec(
     work=work,
     assemble=assemble,
     uses=("engine",),
+    wants=lambda params: "engine" in params.sources,
 )

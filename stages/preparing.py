@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -78,11 +78,12 @@ def prepare(
     engine = build(EngineParams, params.get("engine", {}), "engine")
     generation = build(GenerationParams, params.get("generation", {}), "generation")
     raw, seed, parent = _section(spec, key, params, rounds)
-    state = open_state(project)
+    read, state = spec.read_params(raw), open_state(project)
+    uses = spec.uses if spec.wants(read) else ()
     return Job(
         stage=spec.name,
         key=key,
-        params=spec.read_params(raw),
+        params=read,
         seed=seed,
         inputs=_open_inputs(spec, key, parent, project) if given is None else given.inputs,
         project=project,
@@ -90,8 +91,8 @@ def prepare(
         machine=machine,
         engine=engine,
         identities={
-            **_identities(spec, engine, machine),
-            **({"generation": generation.identity()} if "generation" in spec.uses else {}),
+            **_identities(uses, engine, machine),
+            **({"generation": generation.identity()} if "generation" in uses else {}),
         },
         generation=generation,
         sink=lambda step, figures: None,
@@ -202,15 +203,15 @@ def _open_inputs(
     return inputs
 
 
-def _identities(spec: StageSpec, engine: EngineParams, machine: Machine) -> dict[str, Any]:
+def _identities(uses: Collection[str], engine: EngineParams, machine: Machine) -> dict[str, Any]:
     """Who searches: name, version, network digest and options, if the stage uses an engine."""
-    if "engine" not in spec.uses:
+    if "engine" not in uses:
         return {}
     from queen.engines.pool import Analyser
 
     with Analyser(engine_settings(engine, replace(machine, workers=1)), None) as analyser:
         found: dict[str, Any] = {"engine": analyser.identity.as_dict()}
-    if "classical" in spec.uses:
+    if "classical" in uses:
         from queen.engines.classical import ClassicalEvaluator
         from queen.engines.locate import find_classical
 

@@ -165,9 +165,11 @@ def test_a_position_on_which_the_engine_hangs_is_quarantined(
 
 
 def test_shares_and_limits_choose_by_hash_alone(plain: Path, tmp_path: Path) -> None:
+    """And where only the games' own evaluations are taken over, no engine need be there."""
     project = tmp_path / "project"
     shutil.copytree(plain, project, ignore=shutil.ignore_patterns(".state", "label"))
     change(project, "label", sources=["dump"])
+    change(project, "engine", command="no-such-engine")
     everything = labels_of(run_stage("label", project))
     change(project, "label", share=0.5)
     half = labels_of(run_stage("label", project))
