@@ -45,6 +45,7 @@ class Optimizers:
         self, groups: Sequence[Group], settings: TrainSettings, world: World | None = None
     ) -> None:
         self._world = world or World.here()
+        self._parameters = [each for group in groups for each in group["params"]]
         chosen = settings.optimizer == "muon"
         split: dict[bool, list[Group]] = {True: [], False: []}
         for group in groups:
@@ -83,8 +84,9 @@ class Optimizers:
         self._world.hand_round(list(moved), list(moved.values()))
 
     def zero_grad(self) -> None:
-        for optimizer, _ in self._all:
-            optimizer.zero_grad(set_to_none=True)
+        """Let go of all gradients, those of matrices that other ranks move too."""
+        for each in self._parameters:
+            each.grad = None
 
     def tensors(self, parameters: Mapping[str, nn.Parameter]) -> dict[str, Tensor]:
         """The state by kind and name of the parameter, that of all ranks' matrices."""

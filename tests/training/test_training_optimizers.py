@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -12,7 +14,7 @@ from torch import distributed as dist
 from torch.multiprocessing import spawn
 from training_tiny import SYMBOLS, Chain, TinyNet, digest, tiny_settings
 
-from queen.training.backend import plain_groups, trained
+from queen.training.backend import TorchBackend, plain_groups, trained
 from queen.training.checkpoint import CheckpointError
 from queen.training.loop import train
 from queen.training.optimizers import Optimizers
@@ -82,36 +84,34 @@ def test_muon_wants_named_matrices_and_torchs_backend(tmp_path):
 
 
 def few_steps(rank, ranks, folder):
-    """Three steps of one rank on gradients that all ranks have; what it ends with, as a file."""
+    """Three steps of one rank, each giving its share of the gradients; its end as a file."""
     torch.set_num_threads(1)
     store = dist.FileStore(str(folder / f"store-{ranks}"), ranks)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=ranks)
-    model, settings = TinyNet(), tiny_settings(5, optimizer="muon")
-    groups = Chain().groups(model, settings)
-    own = Optimizers(groups, settings)
+    model, settings, task = TinyNet(), tiny_settings(5, optimizer="muon"), Chain()
+    backend = TorchBackend(model, task.groups(model, settings), settings)
     for step in range(3):
         torch.manual_seed(step)
-        Chain().loss(model, Chain().batch(step)).backward()
-        own.step(1.0)
-        own.zero_grad()
-    owned = list(own.owners.values()).count(rank)
-    end = {name: each.detach() for name, each in trained(model).items()}
-    end.update(own.tensors(trained(model)))
+        batch = task.batch(step)
+        backend.backward(partial(task.loss, model, batch), batch.weight * ranks)
+        backend.step(1.0)
+    owned = list(backend.optimizer.owners.values()).count(rank)
+    end = {**backend.model_tensors(), **backend.optimizer_tensors()}
     save_file(end, folder / f"{ranks}-{rank}.safetensors", {"owned": str(owned)})
     dist.destroy_process_group()
 
 
 def test_ranks_share_muons_matrices_and_all_end_with_the_same_bits(tmp_path):
-    """Alone, by two ranks, and by three of which one has no matrix to move."""
+    """Alone, by two ranks, and by four of which two have no matrix to move."""
     ends, owned = {}, {}
-    for ranks in (1, 2, 3):
+    for ranks in (1, 2, 4):  # powers of two: gradients divided and added up lose no bit
         spawn(few_steps, (ranks, tmp_path), nprocs=ranks)
         files = [tmp_path / f"{ranks}-{rank}.safetensors" for rank in range(ranks)]
         ends[ranks] = [load_file(path) for path in files]
         owned[ranks] = [int(safe_open(path, "pt").metadata()["owned"]) for path in files]
-    assert owned == {1: [2], 2: [1, 1], 3: [1, 1, 0]}
+    assert owned == {1: [2], 2: [1, 1], 4: [1, 1, 0, 0]}
     (alone,) = ends[1]
     assert alone["momentum_buffer/inner.0.weight"].abs().max() > 0
-    for end in (*ends[2], *ends[3]):
+    for end in (*ends[2], *ends[4]):
         assert end.keys() == alone.keys()
         assert all(torch.equal(value, alone[name]) for name, value in end.items())
