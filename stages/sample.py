@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import itertools
+import math
 import random
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,7 @@ from stages.decontaminate import Guard
 from stages.positions import pid_of
 
 SOURCES = ("human", "engine", "puzzles")
+AGAIN = "drawn_again"
 ROOTS = pa.schema(
     [
         ("pid", pa.string()),
@@ -43,11 +46,15 @@ class Params:
         roots: how many.
         shares: share of each source: `human` games, `engine` games, `puzzles`. A source that
             is short is filled up from the others, and that is counted.
+        skip: how many roots of the same order are passed over, by the same shares: those that
+            earlier rounds drew (`queen configure` fills it in). At a source's end it starts anew,
+            and that is counted as `drawn_again`.
         puzzles: a Lichess puzzle CSV (.csv, .csv.gz or .csv.zst), if puzzles are wanted.
     """
 
     roots: int
     shares: dict[str, float] = field(default_factory=lambda: {"human": 0.5, "engine": 0.5})
+    skip: int = 0
     puzzles: str | None = None
 
 
@@ -65,19 +72,42 @@ def work(job: Job[Params], shard: Shard, out: Path) -> None:
     chosen: dict[str, dict[str, Any]] = {}
     drops: Counter[str] = Counter()
     pools = {source: _pool(job, source) for source in sorted(job.params.shares)}
+    again = 0
     for source, wanted in _quotas(job.params, pools).items():
-        taken = 0
-        for row in pools[source]:
-            if taken == wanted:
-                break
-            reason = guard.reason(row) or ("duplicate" if row["pid"] in chosen else None)
-            if reason is not None:
-                drops[reason] += 1
-                continue
-            chosen[row["pid"]] = {**row, "source": source}
-            taken += 1
+        clear = _clear(pools[source], guard, {*chosen}, drops)
+        rows, repeated = _window(clear, _passed_over(job.params, wanted), wanted)
+        chosen.update({row["pid"]: {**row, "source": source} for row in rows})
+        again += repeated
+    told = {**drops, **({AGAIN: again} if again else {})}
     table = rows_table(list(chosen.values()), ROOTS)
-    write_rows(out / ROWS, table.replace_schema_metadata({k: str(v) for k, v in drops.items()}))
+    write_rows(out / ROWS, table.replace_schema_metadata({k: str(v) for k, v in told.items()}))
+
+
+def _clear(
+    pool: Sequence[dict[str, Any]], guard: Guard, met: set[str], drops: Counter[str]
+) -> Iterator[dict[str, Any]]:
+    """What may be a root, in order, each position once; the others are counted."""
+    for row in pool:
+        reason = guard.reason(row) or ("duplicate" if row["pid"] in met else None)
+        if reason is not None:
+            drops[reason] += 1
+            continue
+        met.add(row["pid"])
+        yield row
+
+
+def _passed_over(params: Params, wanted: int) -> int:
+    """A source's part in the roots that earlier rounds drew."""
+    return math.ceil(params.skip * wanted / params.roots)
+
+
+def _window(
+    rows: Iterator[dict[str, Any]], first: int, wanted: int
+) -> tuple[list[dict[str, Any]], int]:
+    """`wanted` rows from row `first` on, from the start again after the last; and how many so."""
+    found = list(itertools.islice(rows, first + wanted))
+    places = range(first, first + min(wanted, len(found)))
+    return [found[place % len(found)] for place in places], sum(p >= len(found) for p in places)
 
 
 def assemble(job: Job[Params], folders: Sequence[Path], out: Path) -> Draft:
@@ -92,7 +122,8 @@ def assemble(job: Job[Params], folders: Sequence[Path], out: Path) -> Draft:
     table = table.replace_schema_metadata(None)
     gates.check("roots", table)
     write_rows(out / ROWS, table)
-    counts = {"wanted": job.params.roots, "kept": table.num_rows}
+    again = {AGAIN: drops.pop(AGAIN)} if AGAIN in drops else {}
+    counts = {"wanted": job.params.roots, "kept": table.num_rows, **again}
     return Draft(
         counts={**counts, **Counter(table["source"].to_pylist())},
         drops=drops,

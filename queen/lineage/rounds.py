@@ -190,7 +190,9 @@ def resolve(root: Path) -> dict[str, tuple[Change, ...]]:
     """Write out the values of every round that has no verdict; returns what changed, by round.
 
     Values come from the `round` section of params.yaml, or from the round named by `like`, with
-    the round's own `set` on top. A round that was judged (and not reopened) keeps its values.
+    the round's own `set` on top. A round of rounds draws the roots after theirs (`sample.skip`),
+    unless it is like one of another line, whose roots it shares. A round that was judged (and not
+    reopened) keeps its values.
 
     Raises:
         RoundError, ParamsError: see `read_rounds`; a key in `set` that no step has.
@@ -221,14 +223,22 @@ def _resolve_all(
 ) -> dict[str, Round]:
     done: dict[str, Round] = {}
 
-    def visit(key: str) -> Round:
+    def visit(key: str, wanting: tuple[str, ...] = ()) -> Round:
+        if key in wanting:
+            raise RoundError(
+                f"the rounds run in a circle by parent and like: {' -> '.join([*wanting, key])}",
+                where=f"{FILE}: {key}",
+                remedy="give one of them another parent or like",
+            )
         if key not in done:
             entry = rounds[key]
             if verdicts.judged(key) and entry.resolved:
                 done[key] = entry
             else:
-                base = visit(entry.like) if entry.like else None
-                done[key] = _resolved(entry, base, params)
+                below = (*wanting, key)
+                base = visit(entry.like, below) if entry.like else None
+                parent = visit(entry.parent, below) if _draws_on(rounds, entry) else None
+                done[key] = _resolved(entry, base, parent, params)
         return done[key]
 
     for key in rounds:
@@ -236,11 +246,29 @@ def _resolve_all(
     return {key: done[key] for key in rounds}
 
 
-def _resolved(entry: Round, base: Round | None, params: Mapping[str, Any]) -> Round:
+def _draws_on(rounds: Mapping[str, Round], entry: Round) -> bool:
+    """Whether a round takes the roots after its parent's: not if it is like one of another line."""
+    line = [key for key, _ in _up(rounds, entry.parent)]
+    return bool(line) and (entry.like is None or entry.like in line)
+
+
+def _up(rounds: Mapping[str, Round], key: str) -> Iterator[tuple[str, Round]]:
+    """A round and its ancestors that are rounds."""
+    while key in rounds:
+        yield key, rounds[key]
+        key = rounds[key].parent
+
+
+def _resolved(
+    entry: Round, base: Round | None, parent: Round | None, params: Mapping[str, Any]
+) -> Round:
     if base is None:
         values = {"seed": int(params.get("seed", 0)), **copy.deepcopy(dict(params["round"]))}
     else:
         values = {"seed": base.seed, **copy.deepcopy(dict(base.values))}
+    if parent is not None and "sample" in parent.values:
+        drawn = parent.values["sample"]
+        values["sample"]["skip"] = int(drawn.get("skip", 0)) + int(drawn.get("roots", 0))
     for key, value in _leaves(entry.set, values):
         checked = typed_value(values, key, value, str(value))
         _put(values, key, checked)

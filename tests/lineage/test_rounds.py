@@ -41,6 +41,22 @@ def test_open_rounds_follow_the_defaults_and_judged_ones_do_not(toy: Path) -> No
     assert (second["filter"]["max_loss"], second["sample"]["roots"]) == (0.3, 9)
 
 
+def test_a_later_round_draws_the_roots_after_its_lines(toy: Path) -> None:
+    roots = rounds.round_values(toy, "r1")["sample"]["roots"]
+    add_round(toy, "r2", parent="r1", settings=["sample.roots=7"])
+    add_round(toy, "r3", parent="r2", like="r2")
+    add_round(toy, "r3b", parent="r2", like="r3", settings=["filter.max_loss=0.5"])
+    add_round(toy, "r2b", parent="r1", settings=["sample.skip=1"])
+    skips = {key: rounds.round_values(toy, key)["sample"]["skip"] for key in read_rounds(toy)}
+    assert skips == {"r1": 0, "r2": roots, "r3": roots + 7, "r3b": roots + 7, "r2b": 1}
+
+
+def test_a_circle_by_parent_and_like_is_named(toy: Path) -> None:
+    write(toy, "rounds: {r1: {parent: pawn1, like: r2}, r2: {parent: r1}}\n")
+    with pytest.raises(RoundError, match="circle by parent and like"):
+        resolve(toy)
+
+
 def test_a_reopened_round_follows_the_defaults_again(toy: Path) -> None:
     judge(toy, "r1")
     verdicts.reopen(toy, "r1")

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queen.errors import QueenError
-from stages.sample import Params, _check_shares, _quotas
+from stages.sample import Params, _check_shares, _passed_over, _quotas, _window
 
 SIZES = st.integers(0, 50)
 
@@ -25,6 +25,36 @@ def test_never_more_than_asked_for_and_never_fewer_than_there_are(
 def test_halves_that_both_round_up_are_no_root_too_many() -> None:
     pools = {"human": range(99), "engine": range(99)}
     assert sum(_quotas(Params(63, {"human": 0.5, "engine": 0.5}), pools).values()) == 63
+
+
+@given(st.integers(1, 40), st.lists(st.integers(1, 20), min_size=1, max_size=4))
+def test_rounds_meet_every_row_before_they_meet_one_again(size: int, wanted: list[int]) -> None:
+    met: list[int] = []
+    for count in wanted:
+        rows, again = _window(iter([{"at": n} for n in range(size)]), len(met), count)
+        new = [int(row["at"]) for row in rows]
+        assert len(new) == len({*new}) == min(count, size)
+        assert again == sum(len(met) + n >= size for n in range(len(new)))
+        met += [*new, *range(count - len(new))]
+    first = met[: min(size, wanted[0])]
+    assert first == list(range(len(first)))
+
+
+@pytest.mark.parametrize(("sizes", "slack"), [((40, 40, 40), 0), ((30, 50, 20), 1)])
+def test_the_next_round_draws_other_roots_of_each_source(
+    sizes: tuple[int, ...], slack: int
+) -> None:
+    """All of one size: none twice. Of several: at most one of a source, by rounding."""
+    pools = {"human": range(100), "engine": range(100)}
+    drawn: dict[str, list[int]] = {source: [] for source in pools}
+    for number, roots in enumerate(sizes):
+        params = Params(roots, {"human": 0.25, "engine": 0.75}, sum(sizes[:number]))
+        for source, wanted in _quotas(params, pools).items():
+            rows = iter([{"at": n} for n in pools[source]])
+            found, _ = _window(rows, _passed_over(params, wanted), wanted)
+            drawn[source] += [int(row["at"]) for row in found]
+    assert sum(map(len, drawn.values())) == sum(min(size, 200) for size in sizes)
+    assert all(len(ats) - len({*ats}) <= slack for ats in drawn.values() if len(ats) <= 100)
 
 
 def test_a_mistyped_source_is_named_with_the_nearest() -> None:

@@ -25,7 +25,7 @@ flow: {retries: 1, retry_delay_s: 0.1, stop_after_worse: true}
 games: {count: 3, source: null, share: 0.5, tags: [a, b]}
 pawn1: {steps: 2}
 round:
-  sample: {roots: 4}
+  sample: {roots: 4, skip: 0}
   explain: {candidates: 3}
   recurse: {limits: {depth: 5, budget: 12}}
   consolidate: {consolidator: rules}
