@@ -28,6 +28,7 @@ from stages.models import load_expert
 from stages.positions import position_of
 
 POSITIONS_PER_SHARD = 500
+DRAWS = 4  # for each question wanted, before a position is left with fewer
 HELDOUT = "heldout"
 DROPS = "drops.json"
 QUESTIONS = pa.schema(
@@ -254,24 +255,29 @@ def _ask_about(
         drops["line_cut"] += len(clear) < len(line)
         line = clear
     rng = random.Random(f"{job.seed} {piece.stage} {row['pid']}")
-    names = list(types)
-    if piece.split == "train":
-        names = _drawn(job.params, names, rng)
-    for place, name in enumerate(names):
-        if name == bank.EXPERT_MOVE and name in names[:place]:
-            drops["asked_already"] += 1  # the same words: its answer would be copied
-            continue
+    train = piece.split == "train"
+    left = job.params.per_position if train else len(types)
+    asked: set[str] = set()
+    for name in _drawn(job.params, list(types), rng) if train else types:
         question = types[name].ask(position, line, rng)
         if question is None:
             drops["no_answer"] += 1
+        elif question.prompt in asked:
+            drops["asked_already"] += 1  # its answer would be copied: another type has its place
+            continue
         else:
+            asked.add(question.prompt)
             yield _question_row(question, piece, row)
+        left -= 1
+        if not left:
+            return
 
 
 def _drawn(params: Params, names: Sequence[str], rng: random.Random) -> list[str]:
-    """The types asked about one training position."""
+    """Types to ask about one training position, more than are wanted: some repeat a question."""
     weights = {bank.EXPERT_MOVE: params.expert_move, **params.weights}
-    return rng.choices(names, [weights.get(name, 1.0) for name in names], k=params.per_position)
+    odds = [weights.get(name, 1.0) for name in names]
+    return rng.choices(names, odds, k=DRAWS * params.per_position)
 
 
 def _question_row(question: Question, piece: _Piece, row: Mapping[str, Any]) -> dict[str, Any]:

@@ -95,6 +95,22 @@ def test_no_training_question_is_about_an_evaluation_position(project: Path) -> 
         assert row["game_id"] not in guard.games
 
 
+def test_no_question_is_asked_twice_about_a_position_and_others_take_its_place(
+    project: Path, tmp_path: Path
+) -> None:
+    root = Path(shutil.copytree(project, tmp_path / "project"))
+    params = yaml.safe_load((root / "params.yaml").read_text())
+    params["questions"] |= {"per_position": 5, "weights": {"material": 6.0, "side_to_move": 6.0}}
+    (root / "params.yaml").write_text(yaml.safe_dump(params))
+    questions = run_stage("questions", root)
+    rows = [r for r in rows_of(questions) if r["split"] == "train"]
+    assert max(Counter((r["stage"], r["pid"], r["prompt"]) for r in rows).values()) == 1
+    assert questions.record.drops["asked_already"] > POSITIONS["static-current"]
+    met = Counter(r["pid"] for r in rows if r["stage"] == "static-current")
+    assert sum(n == 5 for n in met.values()) > 0.9 * POSITIONS["static-current"]
+    assert sum(r["type"] == "material" for r in rows) > 0.75 * POSITIONS["static-current"]
+
+
 def test_what_is_left_out_is_counted(project: Path) -> None:
     record = open_artifact(project / "data/questions").record
     guard = Guard.of(open_artifact(project / "data/evalset"))
