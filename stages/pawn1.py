@@ -41,7 +41,16 @@ def work(job: Job[Params], shard: Shard, out: Path) -> None:
         "seeds": (told_examples(job, "seeds"), params.seeds_share),
         CURRICULUM: (curriculum_examples(job), 1.0 - params.seeds_share),
     }
-    tune(job, out, named, "seeds", params.epochs, params.max_length, params.train, params.frozen)
+    tune(
+        job,
+        out,
+        named,
+        "seeds",
+        epochs=params.epochs,
+        max_length=params.max_length,
+        train=params.train,
+        frozen=params.frozen,
+    )
 
 
 def assemble(job: Job[Params], folders: Sequence[Path], out: Path) -> Draft:

@@ -79,11 +79,11 @@ def work(job: Job[Params], shard: Shard, out: Path) -> None:
         out,
         named,
         "new",
-        params.epochs,
-        params.max_length,
-        params.train,
-        params.frozen,
-        params.tokens,
+        epochs=params.epochs,
+        max_length=params.max_length,
+        train=params.train,
+        frozen=params.frozen,
+        tokens=params.tokens,
     )
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from queen.errors import QueenError
 from queen.language.explanation import best_alone
 from queen.language.prompts import answer, explain_prompt
 from queen.lineage.artifact import Artifact, Draft, write_json
@@ -151,6 +152,8 @@ def parts(
     """A mixture: examples and share by name; parts without examples or share are left out.
 
     Examples longer than `max_length` tokens are left out and counted, never cut.
+
+    Raises QueenError for a part of which every example is left out.
     """
     from queen.training.sft import Part
 
@@ -159,7 +162,16 @@ def parts(
         for name, (examples, share) in named.items()
         if share > 0 and examples
     }
-    return [Part(name, each, share) for name, (each, share) in encoded.items() if len(each)]
+    for name, (each, _) in encoded.items():
+        if not len(each):
+            first = each.rejected[0]
+            raise QueenError(
+                f"none of {len(each.rejected)} examples can be trained on: {first.detail}",
+                where=f"{name}, {first.source}",
+                remedy=f"raise `max_length` ({max_length} tokens) where this stage's params stand, "
+                "or ask for shorter texts",
+            )
+    return [Part(name, each, share) for name, (each, share) in encoded.items()]
 
 
 def phase_seed(seed: int, name: str) -> int:

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from queen.errors import QueenError
 from queen.language.questions.bank import stages
 from queen.language.tokenizer import load_tokenizer
 from queen.networks.digest import weights_digest
@@ -41,6 +42,7 @@ def tune(
     out: Path,
     named: Mapping[str, tuple[list[Example], float]],
     main: str,
+    *,
     epochs: float,
     max_length: int,
     train: TrainParams,
@@ -54,6 +56,8 @@ def tune(
         main: the part that epochs are counted in.
         tokens: train on so many tokens, as near as whole batches come; 0 goes by epochs.
         frozen: parts of the model that do not train.
+
+    Raises QueenError where a part has examples but none that fits, or `main` has none at all.
     """
     torch.set_num_threads(job.machine.threads)
     parent = job.inputs["parent"]
@@ -119,6 +123,10 @@ def _steps_of(tokens: int, mixture: Sequence[Part], train: TrainParams) -> int:
 def _steps(mixture: Sequence[Part], main: str, epochs: float, train: TrainParams) -> int:
     part = next((part for part in mixture if part.name == main), None)
     if part is None:
-        return 1
+        raise QueenError(
+            f"no example of {main!r} to train on",
+            where=", ".join(part.name for part in mixture) or "no part has any",
+            remedy="look at what the stage before it dropped (`queen rounds`, `queen report`)",
+        )
     share = part.share / sum(each.share for each in mixture)
     return max(1, steps_for(epochs, len(part.examples), share, train.batch_size))

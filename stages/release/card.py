@@ -8,7 +8,9 @@ from pathlib import Path
 
 from queen.lineage.artifact import Artifact, read_record
 from queen.lineage.verdicts import Judgement
-from stages.modelcard import FRONT_MATTER
+from stages.declared import in_words
+from stages.modelcard import DECLARED, FRONT_MATTER
+from stages.release.history import History
 from stages.release.shipped import Reference
 from stages.shown import elo
 
@@ -21,6 +23,9 @@ moves. Made from `{model}` ({content}), its weights rounded to bfloat16.
 
     queen explain startpos --model {short}
     queen uci --model {short}
+
+{declared}## How it was made
+{made}
 
 ## Data
 {data}
@@ -37,6 +42,7 @@ moves. Made from `{model}` ({content}), its weights rounded to bfloat16.
 Verdict against its parent: {verdict}.
 
 Measured before the weights were rounded, on positions and games set aside from training.
+{tested}
 
 ## Limits
 - Standard chess only, in English, in the notation of its training text.
@@ -55,6 +61,11 @@ SHARES = {
     "nmr5": "lines of five plies without a mistake",
     "independence": "first moves that differ from the encoder's",
 }
+PROSE = {
+    "checkable": "of its sentences can be checked on the board",
+    "truth": "of these hold",
+    "truth_shuffled": "of these hold in another position",
+}
 
 
 @dataclass(frozen=True)
@@ -66,20 +77,26 @@ class Released:
     evaluation: Artifact
     judgement: Judgement
     encoder: Reference
+    history: History
 
 
 def release_card(told: Released, project: Path) -> str:
     """The card as Markdown with Hugging Face's front matter."""
+    figures = {**told.evaluation.record.figures, **(told.history.test or {})}
+    said = "\n".join(f"- It {words}." for words in in_words(told.evaluation.record.figures))
     return TEMPLATE.format(
         name=told.name,
         short=told.name.split("/")[-1],
         model=told.model.name,
         content=told.model.content[:12],
+        declared=f"{DECLARED.strip().format(said=said)}\n\n" if said else "",
+        made=_list(iter(told.history.made)),
         data=_list(_data(told, project)),
         networks=_list(_networks(told)),
         licences=_list(f"{source}: {text}" for source, text in sorted(_licences(told).items())),
-        strength=_list(_strength(told)),
+        strength=_list(_strength(figures)),
         verdict=f"{told.judgement.verdict} ({told.judgement.reason})",
+        tested=_tested(told.history),
     )
 
 
@@ -115,19 +132,32 @@ def _licences(told: Released) -> dict[str, str]:
     return {**told.evaluation.record.licences, **told.model.record.licences}
 
 
-def _strength(told: Released) -> Iterator[str]:
-    """Figures of the evaluation by split and kind of position, with intervals where it has them."""
-    figures = told.evaluation.record.figures
+def _tested(known: History) -> str:
+    if known.test is None:
+        return "It was not scored on the test set."
+    return f"On the test set it was scored {known.times} time{'s' if known.times > 1 else ''}."
+
+
+def _strength(figures: Mapping[str, float]) -> Iterator[str]:
+    """Figures by split and kind of position, with intervals where they have them."""
     for split in ("test", "dev"):
         for kind in ("general", "tactical", "all"):
             for name, words in SHARES.items():
-                value = figures.get(f"{split}.{kind}.{name}")
-                if value is not None:
-                    bounds = _bounds(figures, f"{split}.{kind}.{name}")
-                    yield f"{split} positions, {kind}: {value:.1%}{bounds} {words}"
+                yield from _line(
+                    figures, f"{split}.{kind}.{name}", f"{split} positions, {kind}", words
+                )
+        for way, at in {"free": split, "guided": f"{split}.guided"}.items():
+            for name, words in PROSE.items():
+                yield from _line(figures, f"{at}.{name}", f"{split} positions, {way} prose", words)
     if "elo" in figures:
         low, high = (figures.get(f"elo_{side}") for side in ("low", "high"))
         yield f"Elo {elo(figures['elo'], (low, high))} on the scale of the project's opponents"
+
+
+def _line(figures: Mapping[str, float], name: str, where: str, words: str) -> Iterator[str]:
+    value = figures.get(name)
+    if value is not None:
+        yield f"{where}: {value:.1%}{_bounds(figures, name)} {words}"
 
 
 def _bounds(figures: Mapping[str, float], name: str) -> str:

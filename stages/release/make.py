@@ -23,9 +23,11 @@ from queen.lineage.artifact import (
     read_json,
     write_json,
 )
+from queen.lineage.state import open_state
 from queen.lineage.verdicts import EVALUATIONS, Judgement, artifact_judgement
 from stages.play.explaining import CONFIG, MODELS
 from stages.release.card import Released, release_card
+from stages.release.history import history
 from stages.release.shipped import (
     ENCODER,
     EXPERT,
@@ -155,7 +157,8 @@ def _fill(folder: Path, source: Source, name: str, project: Path) -> None:
         {"source": reference.source, "sha256": reference.sha256, "weights": reference.weights},
     )
     write_json(folder / VERDICT, source.judgement.as_dict())
-    told = Released(name, source.model, source.evaluation, source.judgement, reference)
+    known = history(project, open_state(project), source.model)
+    told = Released(name, source.model, source.evaluation, source.judgement, reference, known)
     (folder / CARD).write_text(release_card(told, project))
 
 

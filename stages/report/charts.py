@@ -207,7 +207,11 @@ def _svg(parts: Sequence[str], title: str, height: float = HEIGHT) -> Markup:
 def series_chart(
     labels: Sequence[str], series: Mapping[str, Sequence[float | None]], *, title: str
 ) -> Markup:
-    """Several shares for each model, one line for each share; the names stand in a legend."""
+    """Several shares for each model, one line for each share; the names stand in a legend.
+
+    Args:
+        series: at most as many as SERIES has colours.
+    """
     known = [v for values in series.values() for v in values if v is not None]
     if not known:
         return Markup("")
@@ -216,6 +220,7 @@ def series_chart(
     xs = _places(len(labels))
     parts = [*_grid(y, ticks, True), *(_label(x, name) for x, name in zip(xs, labels, strict=True))]
     ends: list[tuple[float, str, str]] = []
+    assert len(series) <= len(SERIES), f"no colour for {sorted(series)[len(SERIES) :]}"
     for (name, values), style in zip(series.items(), SERIES, strict=False):
         spots = [(x, v) for x, v in zip(xs, values, strict=True) if v is not None]
         if not spots:

@@ -118,7 +118,7 @@ def test_it_plays_a_match_against_stockfish_at_its_weakest(engine: Any, weakest:
     engine.configure({"MaxTokens": 16})
     for white, black in ((engine, weakest), (weakest, engine)):
         board = game(white, black, 24)
-        assert len(board.move_stack) == 24 or board.is_game_over()
+        assert len(board.move_stack) > 6  # a draw or mate sooner would be no game
     engine.ping()
 
 
@@ -133,8 +133,7 @@ def test_an_lc0_network_plays_with_win_draw_and_loss(tmp_path: Path, weakest: An
         found = maia.play(board, chess.engine.Limit(time=5), info=chess.engine.INFO_ALL)
         assert found.move == chess.Move.from_uci("h5f7")
         assert found.info["wdl"].relative.expectation() > 0.5
-        board = game(maia, weakest, 60)
-        assert board.is_checkmate() or len(board.move_stack) == 60 or board.is_game_over()
+        assert len(game(maia, weakest, 60).move_stack) > 6
 
 
 def spoken(folder: Path, lines: str, *arguments: str) -> subprocess.CompletedProcess[str]:

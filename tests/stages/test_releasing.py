@@ -81,6 +81,48 @@ def test_the_card_names_data_nets_licences_strength_and_limits(grown: Path) -> N
         assert part in card
 
 
+def test_the_card_tells_how_it_was_made_and_what_it_did_on_the_test_set(project: Path) -> None:
+    (project / "params.yaml").write_text("profile: mini\n")
+    model = open_artifact(project / "models/r1")
+    state = project / ".state"
+    run = {
+        "project": str(project), "status": "done", "host": "h", "pid": 1, "stage": "train",
+        "commit": "0123456789abcdef", "wall_s": 3000.0, "cpu_s": 5400.0, "cpus": 2,
+        "outputs": [{"name": model.name, "digest": model.content}],
+    }  # fmt: skip
+    other = {**run, "commit": "f" * 16, "outputs": [{"name": model.name, "digest": "another"}]}
+    for name, values in {"1": run, "2": other, "3": {**run, "project": "elsewhere"}}.items():
+        (state / "runs/train" / name).mkdir(parents=True)
+        write_json(state / "runs/train" / name / "run.json", values)
+    figures = {"test.all.fnmr": 0.71, "test.all.fnmr_low": 0.69, "test.all.fnmr_high": 0.73,
+               "test.truth": 0.2, "test.guided.checkable": 0.6, "elo": 810.0}  # fmt: skip
+    table = {
+        "project": str(project), "split": "test", "written": "2026-01-01",
+        "models": [{"key": "r1", "content": model.content, "figures": figures, "times_scored": 1}],
+    }  # fmt: skip
+    (state / "compare/tables").mkdir(parents=True)
+    write_json(state / "compare/tables/test-1.json", table)
+    card = (release(project, "r1", "told").path / "README.md").read_text()
+    for part in (
+        "profile `mini`, seed 1", "code: commit 0123456789ab\n",
+        "cost: 50 min 0 s of stages on 2 cores (1 h 30 min of processor time)",
+        "test positions, all: 71.0% [69.0%, 73.0%] first moves that are no mistake",
+        "test positions, free prose: 20.0% of these hold\n",
+        "test positions, guided prose: 60.0% of its sentences", "Elo 810",
+        "On the test set it was scored 1 time.",
+    ):  # fmt: skip
+        assert part in card, card
+    assert "Not by the published recipe" not in card
+
+
+def test_what_a_release_learnt_beside_the_recipe_stands_on_its_card(project: Path) -> None:
+    shutil.rmtree(project / "data/evaluate/r1")
+    make_evaluation(project, "r1", {"declared.expert_move": 8.0})
+    card = (release(project, "r1", "expert").path / "README.md").read_text()
+    assert "## Not by the published recipe\n- It was also asked which move the expert" in card
+    assert "It was not scored on the test set." in card
+
+
 def test_like_models_make_like_releases(grown: Path, project: Path) -> None:
     again = release(project, "r1")
     assert again.content == read_record(grown / "models/released/queen-r1").content

@@ -6,12 +6,15 @@ from collections.abc import Sequence
 
 import chess
 import numpy as np
+import pytest
 
+from queen.errors import QueenError
 from queen.games.chess.position import Position
-from queen.training.examples import EncodedSet
+from queen.language.tokenizer import train_tokenizer
+from queen.training.examples import EncodedSet, Example, Turn
 from queen.training.sampling import BatchPlan, Share
 from queen.training.sft import Part
-from stages.training import TrainParams
+from stages.training import TrainParams, parts
 from stages.tuning import _steps, _steps_of
 
 
@@ -48,3 +51,21 @@ def test_without_a_budget_epochs_decide() -> None:
     settings = TrainParams(batch_size=16)
     assert _steps_of(0, mixture, settings) == 0
     assert _steps(mixture, "new", 2.0, settings) == 80
+
+
+def test_a_round_without_examples_is_told_and_not_trained_for_one_step() -> None:
+    mixture = [part("seeds", [50] * 10, 0.5)]
+    with pytest.raises(QueenError, match="no example of 'new'") as caught:
+        _steps(mixture, "new", 2.0, TrainParams())
+    assert caught.value.where == "seeds"
+
+
+def test_a_part_of_which_nothing_fits_is_named_with_the_room_it_had() -> None:
+    start = Position(chess.STARTING_FEN)
+    tokenizer = train_tokenizer(["on <e4> ?", "nothing there"], 340)
+    example = Example(start, (Turn("on <e4> ?", "nothing there"),), source="q1")
+    assert [p.name for p in parts(tokenizer, 64, {"q": ([example], 1.0), "r": ([], 1.0)})] == ["q"]
+    with pytest.raises(QueenError, match=r"none of 1 examples .* tokens, at most 3") as caught:
+        parts(tokenizer, 3, {"seeds": ([example], 0.7)})
+    assert caught.value.where == "seeds, q1"
+    assert "max_length" in caught.value.remedy

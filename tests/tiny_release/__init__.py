@@ -85,14 +85,15 @@ def make_model(root: Path, key: str, info: EncoderInfo, seed: int) -> Artifact:
     )  # fmt: skip
 
 
-def make_evaluation(root: Path, key: str) -> Artifact:
-    """An evaluation of the model as it is, with its verdict."""
+def make_evaluation(root: Path, key: str, figures: Mapping[str, float] = {}) -> Artifact:
+    """An evaluation of the model as it is, with its verdict and further figures."""
     model = open_artifact(root / "models" / key)
     found = Judgement(model.content, "better", "it won", "pawn", 0.1, (0.05, 0.15))
     return artifact(
         root, f"data/evaluate/{key}", {"model": model.name},
         lambda folder: write_json(folder / "verdict.json", found.as_dict()),
-        figures=FIGURES, identities={"engine": {"name": "Stockfish", "version": "15.1"}},
+        figures={**FIGURES, **figures},
+        identities={"engine": {"name": "Stockfish", "version": "15.1"}},
     )  # fmt: skip
 
 
