@@ -15,10 +15,13 @@ WAYS = {"free": "fnmr", "constrained": "fnmr_constrained", "guided": "fnmr_guide
 
 
 def comparisons(project: Path, state: State) -> list[dict[str, Any]]:
-    """The kept tables of a project, the newest first."""
+    """The tables kept in a state folder, the newest first, those of the project itself before any.
+
+    Other checkouts that share the folder (ablations, other seeds) have theirs there too.
+    """
     found = [read_json(path) for path in sorted((state.root / FOLDER / TABLES).glob("*.json"))]
-    mine = [table for table in found if table["project"] == str(project)]
-    return sorted(mine, key=lambda table: str(table["written"]), reverse=True)
+    newest = sorted(found, key=lambda table: str(table["written"]), reverse=True)
+    return sorted(newest, key=lambda table: table["project"] != str(project))
 
 
 def interval(figures: Mapping[str, float], name: str, sign: str = "") -> str:

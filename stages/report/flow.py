@@ -147,6 +147,7 @@ def _funnel(records: Mapping[str, Record]) -> Iterator[Bar]:
         ("of them read", "recurse", "parsed"),
         ("explanations folded", "consolidate", "folded"),
         ("positions among them", "filter", "examples"),
+        ("of them with no old line", "filter", "uncompared"),
         ("kept for training", "filter", "kept"),
         ("of them roots", "filter", "kept_roots"),
     )

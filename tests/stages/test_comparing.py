@@ -25,7 +25,7 @@ from queen.engines.pool import Analyser
 from queen.errors import QueenError
 from queen.generation.requests import Completion, Sampling
 from queen.generation.speaker import Asked
-from queen.lineage.artifact import Artifact, open_artifact, read_record
+from queen.lineage.artifact import Artifact, open_artifact, read_json, read_record, write_json
 from queen.lineage.state import open_state
 from stages import evaluate
 from stages.base import ROWS, EngineParams, Job, Machine, engine_settings
@@ -173,7 +173,24 @@ def test_the_tables_are_kept_and_the_command_prints_them(
     kept = comparisons(project, open_state(project))
     assert [len(table["models"]) for table in kept] in ([1, 2], [2, 1])
     assert told in kept
-    assert comparisons(project / "other", open_state(project)) == []
+    assert [table["project"] for table in kept] == [str(project)] * 2
+
+
+def test_tables_of_checkouts_that_share_the_state_come_after_ones_own(
+    project: Path, crew: Crew
+) -> None:
+    compared(project, ["pawn1"])
+    state = open_state(project)
+    folder = state.root / "compare/tables"
+    table = read_json(next(folder.glob("*.json")))
+    other = {**table, "project": "/elsewhere/blind", "written": "2999-01-01", "evalset": "another"}
+    write_json(folder / "dev-other.json", other)
+    assert [t["project"] for t in comparisons(project, state)] == [str(project), "/elsewhere/blind"]
+    rows, _ = standing(project, state)
+    write_report(project, state, rows, project / "report.html")
+    html = (project / "report.html").read_text()
+    assert "In blind: pawn1" in html
+    assert html.count("on other positions than") == 1
 
 
 def test_the_page_shows_the_comparisons(project: Path, crew: Crew) -> None:
