@@ -28,7 +28,7 @@ def open_backend(
     if settings.precision == "bf16_weights":
         raise SettingsError(
             "the torch backend keeps weights in float32",
-            where="training.precision",
-            remedy="set training.precision=bf16, or training.backend=deepspeed",
+            where="train.precision",
+            remedy="set train.precision=bf16, or train.backend=deepspeed",
         )
     return TorchBackend(model, make_groups(model), settings, world)

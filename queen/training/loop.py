@@ -332,7 +332,7 @@ class _Run:
         return NotFiniteError(
             f"{what} is {value} at step {self.step}; the batch is saved there",
             where=str(path),
-            remedy="lower training.lr or training.clip, or try training.precision=fp32",
+            remedy="lower train.lr or train.clip of this stage, or try train.precision=fp32",
         )
 
 
@@ -403,7 +403,7 @@ def _recompute(model: Any, wanted: dict[str, Any] | None) -> None:
     if kind is None:
         raise SettingsError(
             "this network cannot compute its layers anew",
-            where="training.gradient_checkpointing",
+            where="train.gradient_checkpointing",
             remedy="set it to false",
         )
     if wanted is None:

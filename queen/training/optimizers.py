@@ -54,8 +54,8 @@ class Optimizers:
         if chosen and not muon:
             raise SettingsError(
                 "this network's groups name no matrices for Muon",
-                where="training.optimizer",
-                remedy="set training.optimizer=adamw",
+                where="train.optimizer",
+                remedy="set train.optimizer=adamw",
             )
         self._all: list[tuple[torch.optim.Optimizer, dict[str, bool]]] = []
         if adamw:

@@ -278,20 +278,20 @@ def _check(settings: TrainSettings, world: World) -> None:
     if settings.batch_size % world.size:
         raise SettingsError(
             f"a batch of {settings.batch_size} does not divide among {world.size} ranks",
-            where="training.batch_size",
+            where="train.batch_size",
             remedy=f"take a multiple of {world.size}",
         )
     if settings.optimizer != "adamw":
         raise SettingsError(
             f"DeepSpeed runs with adamw here, not with {settings.optimizer}",
-            where="training.optimizer",
-            remedy="set training.optimizer=adamw, or training.backend=torch",
+            where="train.optimizer",
+            remedy="set train.optimizer=adamw, or train.backend=torch",
         )
     if settings.precision == "bf16_weights" and not settings.zero:
         raise SettingsError(
             "weights in bf16 need an optimizer that keeps its own in float32",
-            where="training.zero",
-            remedy="set training.zero=1 or more, or training.precision=bf16",
+            where="train.zero",
+            remedy="set train.zero=1 or more, or train.precision=bf16",
         )
 
 
