@@ -75,11 +75,11 @@ def test_a_momentum_of_another_shape_is_named(tmp_path):
 def test_muon_wants_named_matrices_and_torchs_backend(tmp_path):
     model = TinyNet()
     settings = tiny_settings(5, optimizer="muon")
-    with pytest.raises(SettingsError, match=r"training\.optimizer"):
+    with pytest.raises(SettingsError, match=r"train\.optimizer"):
         Optimizers(plain_groups(model, settings), settings)
     pytest.importorskip("deepspeed")
     settings = tiny_settings(5, optimizer="muon", backend="deepspeed")
-    with pytest.raises(SettingsError, match=r"training\.optimizer"):
+    with pytest.raises(SettingsError, match=r"train\.optimizer"):
         train(model, Chain(), settings, work=tmp_path)
 
 
